@@ -49,6 +49,7 @@ __all__ = [
     "ShellHandle",
     "ShellResult",
     "Snapshot",
+    "SnapshotInfo",
     "StartOptions",
     "TarImage",
     "TrajectoryHandle",
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
         Snapshot,
         TarImage,
     )
+    from artangram.sandbox.snapshot import SnapshotInfo
     from artangram.services.service import Service
 
 _MODULES = {
@@ -130,6 +132,7 @@ _MODULES = {
     "sandbox.errors": "SandboxError SandboxGone",
     "sandbox.protocol": "CommandResult DirectoryImage EngineImage HostImage Limits Output "
     "Snapshot TarImage",
+    "sandbox.snapshot": "SnapshotInfo",
     "services.service": "Service",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -40,6 +40,7 @@ from artangram.sandbox import (
     SandboxGone,
     SandboxProvider,
     Snapshot,
+    SnapshotTerms,
     Source,
     TarImage,
     Warm,
@@ -500,6 +501,50 @@ async def test_forgotten_snapshot_cannot_be_started(
 async def test_unknown_snapshot_is_refused(provider: SandboxProvider) -> None:
     with pytest.raises(CreateFailed):
         await provider.create(Snapshot(name="never-made"))
+
+
+async def test_a_name_means_the_newest_snapshot_that_got_it(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    for version in (b"1", b"2"):
+        await sandbox.write("file", version)
+        assert (await sandbox.snapshot(SnapshotTerms(name="a/b:1"))).name == "a/b:1"
+    sibling = await provider.create(Snapshot(name="a/b:1"))
+    assert await sibling.read("file") == b"2"
+    assert [one.name for one in await provider.snapshots()].count("a/b:1") == 1
+    assert await provider.forget(Snapshot(name="a/b:1"))
+    assert not await provider.forget(Snapshot(name="a/b:1"))
+    await sibling.close()
+
+
+async def test_a_list_has_the_snapshots_that_are_for_siblings(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    await sandbox.write("file", b"x" * 8192)
+    own = await sandbox.snapshot()
+    with_end = await sandbox.snapshot(SnapshotTerms(keep_s=1000.0))
+    named = await sandbox.snapshot(SnapshotTerms(name="named"))
+    listed = {one.name: one for one in await provider.snapshots()}
+    assert own.name not in listed
+    assert (listed[with_end.name].keep_s, listed["named"].keep_s) == (1000.0, None)
+    assert listed["named"].is_named
+    assert not listed[with_end.name].is_named
+    assert min(listed[one.name].size_bytes for one in (with_end, named)) >= 8192
+    for one in (own, with_end, named):
+        await provider.forget(one)
+
+
+async def test_a_snapshot_that_was_idle_for_its_time_is_forgotten(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    await sandbox.write("file", b"x")
+    taken = await sandbox.snapshot(SnapshotTerms(name="brief", keep_s=0.2))
+    for _ in range(100):
+        if "brief" not in {one.name for one in await provider.snapshots()}:
+            break
+        await asyncio.sleep(0.05)
+    with pytest.raises(CreateFailed, match="no snapshot 'brief'"):
+        await provider.create(taken)
 
 
 async def test_sandboxes_do_not_see_each_others_files(

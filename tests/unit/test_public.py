@@ -21,7 +21,7 @@ PUBLIC = """
     InfraFailed JobLimits
     Limits Outcome Output Overloaded ProcessHandle Refused RemoteFunction RunOptions SandboxError
     SandboxGone Service ServiceOptions ShellEnded ShellHandle ShellResult
-    Snapshot StartOptions TarImage TrajectoryHandle TrajectoryOptions Unreachable
+    Snapshot SnapshotInfo StartOptions TarImage TrajectoryHandle TrajectoryOptions Unreachable
     between
     connect function local one_of sync
 """

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from artangram.backends.agentlock import alone
+from artangram.backends.agentlock import alone, cluster_of
 from artangram.cli.client import host_and_port
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId
@@ -82,7 +82,11 @@ async def _stay(
     target: JoinTarget, identity: MachineIdentity, providers: list[str], *, patience_s: float | None
 ) -> None:
     async def new_agent() -> LocalAgent:
-        opened = await providers_named(providers, lowest=IsolationLevel.NAMESPACES)
+        opened = await providers_named(
+            providers,
+            lowest=IsolationLevel.NAMESPACES,
+            keep_for=f"{identity.node} of {cluster_of(target.token)}",
+        )
         return LocalAgent(
             identity.node, *opened, now=time.monotonic, warm=WARM, least_free_mb=LEAST_FREE_MB
         )

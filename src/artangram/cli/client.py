@@ -58,7 +58,7 @@ async def _own(spec: "ClusterFile | None") -> AsyncIterator[Client]:
     if names != ("strongest",):
         from artangram.managers.agentprocess import providers_named  # Takes a while.
 
-        providers = await providers_named(names, lowest=IsolationLevel.NAMESPACES)
+        providers = await providers_named(names, lowest=IsolationLevel.NAMESPACES, keep_for="")
     async with local(
         provider=providers or None,
         policy=spec.policy,

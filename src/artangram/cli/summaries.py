@@ -23,6 +23,7 @@ SUMMARIES = {
     "drain": (
         "Send a node no new trajectories; it leaves the cluster when the last one there is closed."
     ),
+    "snapshots": "List the snapshots that trajectories can start from, or drop some of them.",
     "apply": (
         "Change shares, limits, ceilings and quotas of a running service to those of its file."
     ),

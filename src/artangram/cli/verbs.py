@@ -33,6 +33,7 @@ VERBS = {
     "cancel": "ask",
     "close": "ask",
     "drain": "ask",
+    "snapshots": "snapshots",
     "apply": "apply",
     "simulate": "simulate",
     "plan": "plan",
@@ -65,6 +66,7 @@ EXAMPLES = {
     "cancel": ("artangram cancel 3f2a-17",),
     "close": ("artangram close my-run",),
     "drain": ("artangram drain node-3", "artangram drain node-3 --undo"),
+    "snapshots": ("artangram snapshots", "artangram snapshots --forget deps"),
     "apply": ("artangram apply cluster.yaml",),
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "

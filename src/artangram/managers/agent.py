@@ -2,9 +2,9 @@
 
 - *Tells* (`start`, `resize`, `stop`, `acknowledge`) return at once and arrive in order. Every
   `start` is followed by exactly one `RunResult`, however the run ended.
-- *Asks* (`attach`, `ping`, `examine`, `feed`, `read`, `write`, `snapshot`, `close`) are awaited.
-  They raise `OSError` for a path or a closed stdin, `SandboxError` for a place that failed,
-  `ValueError` for a caller's mistake.
+- *Asks* (`attach`, `ping`, `examine`, `feed`, `read`, `write`, `snapshot`, `snapshots`, `forget`,
+  `close`) are awaited. They raise `OSError` for a path or a closed stdin, `SandboxError` for a
+  place that failed, `ValueError` for a caller's mistake.
 - An agent may bound what it takes and gives at once: a longer ask is a `ValueError`, a longer start
   ends as `FAILED`, longer output is cut off and counted as truncated.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
@@ -37,6 +37,7 @@ from artangram.sandbox.protocol import (
     Snapshot,
     Source,
 )
+from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 from artangram.sandbox.user import BOX, SandboxUser
 
 
@@ -189,9 +190,15 @@ class NodeAgent(Protocol):
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms = HELD) -> Snapshot: ...
 
-    async def forget(self, snapshot: Snapshot) -> None: ...
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """What it keeps for siblings, of all its providers."""
+        ...
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        """False if there is no such snapshot."""
+        ...
 
     async def close(self, trajectory: TrajectoryId) -> None:
         """Return when nothing of the trajectory is left; what runs there ends first."""

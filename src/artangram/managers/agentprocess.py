@@ -152,10 +152,12 @@ class AgentServer:
                 await agent.feed(action_id, given)
             case wire.SignalProcess(action_id, number):
                 await agent.signal(action_id, number)
-            case wire.TakeSnapshot(trajectory):
-                return await agent.snapshot(trajectory)
+            case wire.TakeSnapshot(trajectory, terms):
+                return await agent.snapshot(trajectory, terms)
+            case wire.ListSnapshots():
+                return await agent.snapshots()
             case wire.ForgetSnapshot(snapshot):
-                await agent.forget(snapshot)
+                return await agent.forget(snapshot)
             case wire.CloseTrajectory(trajectory):
                 await agent.close(trajectory)
             case wire.PingAgent():
@@ -231,25 +233,28 @@ def _unlink(socket: Path, own: int) -> None:
             os.unlink(socket)
 
 
-async def provider_named(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
+async def provider_named(name: str, *, lowest: IsolationLevel, keep_for: str) -> SandboxProvider:
     match name:
         case "fake":
             return FakeProvider()
         case "namespace":
-            return await NamespaceProvider.open(lowest=lowest)
+            return await NamespaceProvider.open(lowest=lowest, keep_for=keep_for)
         case "container":
-            return await ContainerProvider.open()
-    return await open_provider(lowest=lowest)
+            return await ContainerProvider.open(keep_for=keep_for)
+    return await open_provider(lowest=lowest, keep_for=keep_for)
 
 
 async def providers_named(
-    names: Sequence[str], *, lowest: IsolationLevel
+    names: Sequence[str], *, lowest: IsolationLevel, keep_for: str
 ) -> tuple[SandboxProvider, ...]:
-    """All of them, or none. Raises `NotCapable`."""
+    """All of them, or none. Raises `NotCapable`.
+
+    `keep_for` is the same after a restart of the agent, which then has its named snapshots.
+    """
     async with contextlib.AsyncExitStack() as undo:
         opened = []
         for name in names:
-            opened.append(await provider_named(name, lowest=lowest))
+            opened.append(await provider_named(name, lowest=lowest, keep_for=keep_for))
             undo.push_async_callback(opened[-1].close)
         undo.pop_all()
     return tuple(opened)
@@ -263,7 +268,9 @@ def provider_options(names: Sequence[str]) -> tuple[str, ...]:
 async def _main(options: argparse.Namespace) -> int:
     try:
         providers = await providers_named(
-            options.provider or PROVIDERS[:1], lowest=IsolationLevel[options.lowest.upper()]
+            options.provider or PROVIDERS[:1],
+            lowest=IsolationLevel[options.lowest.upper()],
+            keep_for=str(options.socket.absolute()),
         )
     except NotCapable as problem:
         print(f"agent: {problem}", file=sys.stderr)

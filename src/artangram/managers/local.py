@@ -24,6 +24,7 @@ from artangram.managers.agent import Listener, NodeInventory, Population, Run, R
 from artangram.managers.examination import NodeExamination
 from artangram.managers.localrun import LocalRun, ended_with, failed_with
 from artangram.managers.machine import free_memory_mb
+from artangram.managers.memorywatch import MemoryWatch
 from artangram.managers.providers import NodeProviders
 from artangram.managers.runlimit import RunLimit
 from artangram.managers.sandboxes import NodeSandboxes
@@ -39,13 +40,12 @@ from artangram.sandbox.protocol import (
     SandboxProvider,
     Snapshot,
 )
+from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 
 WARM = 1
 """Sandboxes kept ready of a kind that was asked for."""
 LEAST_FREE_MB = 256
 """Below this the kernel is about to kill processes."""
-LOOK_EVERY_S = 0.2
-"""Looking at the machine's memory takes as long as an action's whole way through here."""
 
 
 class LocalAgent:
@@ -66,10 +66,6 @@ class LocalAgent:
         self.incarnation = uuid4().hex
         self._listener: Listener | None = None
         self._sandboxes = NodeSandboxes(self._providers, warm=warm)
-        self._least_free_mb = least_free_mb
-        self._free_mb = free_mb
-        self._look: asyncio.TimerHandle | None = None
-        self._is_relieving = False
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
         #: Held while a trajectory's sandbox is made.
         self._making: dict[TrajectoryId, asyncio.Lock] = {}
@@ -77,6 +73,13 @@ class LocalAgent:
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
         self._ended: dict[RunId, RunResult] = {}
         self._background = Background(self._on_error)
+        self._memory = MemoryWatch(
+            least_free_mb,
+            free_mb,
+            is_busy=lambda: bool(self._running),
+            relieve=self.relieve,
+            background=self._background,
+        )
 
     def __repr__(self) -> str:
         return (
@@ -118,8 +121,7 @@ class LocalAgent:
         if not self._begin(running):
             running.task = self._background.start(self._run(running))
             running.task.add_done_callback(partial(self._on_task_over, running))
-        if self._least_free_mb and self._look is None:
-            self._look_soon()
+        self._memory.wake()
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         running = self._running.get(action_id)
@@ -166,13 +168,16 @@ class LocalAgent:
         async with self._sandboxes.using(trajectory) as sandbox:
             await sandbox.write(path, data)
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms = HELD) -> Snapshot:
         async with self._sandboxes.using(trajectory) as sandbox:
-            taken = await sandbox.snapshot()
+            taken = await sandbox.snapshot(terms)
             return self._providers.made(taken, self._sandboxes.all[trajectory].place)
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        await self._providers.forget(snapshot)
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        return await self._providers.snapshots()
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        return await self._providers.forget(snapshot)
 
     async def close(self, trajectory: TrajectoryId) -> None:
         here = [one for one in self._running.values() if one.run.trajectory == trajectory]
@@ -186,9 +191,7 @@ class LocalAgent:
 
     async def _aclose(self) -> None:
         self._listener = None
-        self._least_free_mb = 0
-        if self._look is not None:
-            self._look.cancel()
+        self._memory.close()
         await self._stopped(list(self._running.values()))
         await self._background.close()
         await self._sandboxes.aclose()
@@ -220,7 +223,7 @@ class LocalAgent:
         for trajectory, _ in by_use:
             if not self._is_idle(trajectory):
                 continue  # It has become busy while others hibernated.
-            if self._free_mb() >= self._least_free_mb:
+            if not self._memory.is_short:
                 break
             # A run that comes meanwhile waits, and resumes it.
             async with self._turns.setdefault(trajectory, asyncio.Lock()):
@@ -234,25 +237,6 @@ class LocalAgent:
         runs = self._running.values()
         is_busy = any(running.run.trajectory == trajectory for running in runs)
         return trajectory in self._sandboxes.all and not is_busy
-
-    def _look_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._look = loop.call_later(LOOK_EVERY_S, self._look_at_memory)
-
-    def _look_at_memory(self) -> None:
-        """Now and then while anything runs, and once after: only what runs takes more memory."""
-        self._look = None
-        if self._running:
-            self._look_soon()
-        if not self._is_relieving and self._free_mb() < self._least_free_mb:
-            self._is_relieving = True
-            self._background.start(self._relieved())
-
-    async def _relieved(self) -> None:
-        try:
-            await self.relieve()
-        finally:
-            self._is_relieving = False
 
     def _begin(self, running: LocalRun) -> bool:
         """Start a run in its sandbox, if that is ready and nothing has to be awaited."""

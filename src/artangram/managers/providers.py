@@ -12,6 +12,7 @@ from artangram.managers.examination import NodeExamination, examine_node
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.protocol import SandboxProvider, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo
 
 
 class NodeProviders:
@@ -40,8 +41,16 @@ class NodeProviders:
         kind, usual = self.of(place).kind, next(iter(self._by_kind))
         return snapshot if kind == usual else structs.replace(snapshot, provider=kind)
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        await self._named(snapshot.provider).forget(snapshot)
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """Of all of them, each with the provider that has it."""
+        usual, found = next(iter(self._by_kind)), []
+        for kind, provider in self._by_kind.items():
+            said = "" if kind == usual else kind
+            found += [structs.replace(one, provider=said) for one in await provider.snapshots()]
+        return tuple(found)
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        return await self._named(snapshot.provider).forget(snapshot)
 
     async def examine(self, data: bytes) -> NodeExamination:
         """What this machine says about itself; `data` goes back."""

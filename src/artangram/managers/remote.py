@@ -50,6 +50,7 @@ from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 
 T = TypeVar("T")
 
@@ -262,13 +263,16 @@ class RemoteAgent(LinkUser[wire.Report]):
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
         await self._ask(wire.WriteFile(trajectory, path, data), NoneType, stream=trajectory)
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        return await self._ask(wire.TakeSnapshot(trajectory), Snapshot, stream=trajectory)
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms = HELD) -> Snapshot:
+        return await self._ask(wire.TakeSnapshot(trajectory, terms), Snapshot, stream=trajectory)
 
-    async def forget(self, snapshot: Snapshot) -> None:
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        return await self._ask(wire.ListSnapshots(), tuple[SnapshotInfo, ...])
+
+    async def forget(self, snapshot: Snapshot) -> bool:
         if not self._gone:
             await self._link.drain()  # A start from it may still be on its way, in any stream.
-        await self._ask(wire.ForgetSnapshot(snapshot), NoneType)
+        return await self._ask(wire.ForgetSnapshot(snapshot), bool)
 
     async def close(self, trajectory: TrajectoryId) -> None:
         await self._ask(wire.CloseTrajectory(trajectory), NoneType, stream=trajectory)

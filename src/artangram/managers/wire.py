@@ -13,6 +13,7 @@ from artangram.managers.agent import Run, RunId, RunResult
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
+from artangram.sandbox.snapshot import HELD, SnapshotTerms
 
 VERSION = 2
 
@@ -113,6 +114,11 @@ class SignalProcess(Struct, frozen=True, tag="signal"):
 
 class TakeSnapshot(Struct, frozen=True, tag="snapshot"):
     trajectory: TrajectoryId
+    terms: SnapshotTerms = HELD
+
+
+class ListSnapshots(Struct, frozen=True, tag="snapshots"):
+    """Answered with a `SnapshotInfo` for each."""
 
 
 class ForgetSnapshot(Struct, frozen=True, tag="forget"):
@@ -132,7 +138,7 @@ class LeaveAgent(Struct, frozen=True, tag="leave"):
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
 OfProcess = FeedProcess | SignalProcess
-OfFiles = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot
+OfFiles = ReadFile | WriteFile | TakeSnapshot | ListSnapshots | ForgetSnapshot
 Ask = PingAgent | ExamineNode | OfProcess | OfFiles | CloseTrajectory
 Request = Tell | Ask | Attach | LeaveAgent
 

@@ -26,7 +26,8 @@ from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.records import Opening, Submission
 from artangram.sandbox.network import NetworkPolicy
 from artangram.sandbox.process import TerminalSize
-from artangram.sandbox.protocol import MAX_READ_BYTES, Command
+from artangram.sandbox.protocol import MAX_READ_BYTES, Command, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo
 from artangram.sandbox.user import BOX
 
 T = TypeVar("T")
@@ -182,6 +183,15 @@ def as_text(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise BadInput(field, f"expected `str`, got `{type(value).__name__}`", "give a text")
     return value
+
+
+def as_snapshot(value: object) -> Snapshot:
+    """A snapshot that is given as itself, as an entry of a list, or by its name."""
+    if isinstance(value, Snapshot):
+        return value
+    if isinstance(value, SnapshotInfo):
+        return Snapshot(name=value.name, node=value.node, provider=value.provider)
+    return Snapshot(name=as_text("snapshot", value))
 
 
 def as_mapping(field: str, value: object) -> Mapping[Any, Any]:

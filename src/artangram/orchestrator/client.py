@@ -18,6 +18,7 @@ from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     as_json,
     as_record,
+    as_snapshot,
     as_text,
     check_known,
     plain,
@@ -42,6 +43,8 @@ from artangram.orchestrator.records import ClusterStatus, Opening
 from artangram.orchestrator.trajectory import TrajectoryHandle
 from artangram.orchestrator.transport import Transport
 from artangram.orchestrator.use import UseReport
+from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo
 from artangram.services.service import Loader, Service, loader_name
 
 __all__ = ["Client", "TrajectoryHandle"]
@@ -139,6 +142,17 @@ class Client:
         check_known(ClusterChanges, changes, of="a cluster that runs")
         given = {name: plain(name, one) for name, one in changes.items() if one is not None}
         await self._backend.reconfigure(as_record(Reconfiguration, given))
+
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """The snapshots that siblings can start from, of all nodes, the newest first."""
+        return await self._backend.snapshots()
+
+    async def forget(self, snapshot: Snapshot | SnapshotInfo | str) -> None:
+        """Drop a snapshot, given as it is or by its name; sandboxes made from it keep their files.
+
+        Raises `BadInput` if it does not exist.
+        """
+        await self._backend.forget(as_snapshot(snapshot))
 
     async def explain(self, action_id: str) -> Explanation:
         """Why an action waits, resource by resource. Raises `KeyError` for one that has ended."""

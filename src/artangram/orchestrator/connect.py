@@ -48,6 +48,7 @@ from artangram.orchestrator.tokens import checked_token
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import Output, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 from artangram.services.service import Service
 
 try:
@@ -209,9 +210,17 @@ class _Http:
         address, query = f"{_of(trajectory)}/files", {"path": as_unicode("path", path)}
         await self._ask("PUT", address, query=query, data=data, of=trajectory)
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        found = await self._ask("POST", f"{_of(trajectory)}/snapshot", of=trajectory)
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms) -> Snapshot:
+        address, body = f"{_of(trajectory)}/snapshot", as_body(terms)
+        found = await self._ask("POST", address, data=body, of=trajectory)
         return self._decoded(found, Snapshot)
+
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        return self._decoded(await self._ask("GET", "snapshots"), tuple[SnapshotInfo, ...])
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        query = {"node": snapshot.node, "provider": snapshot.provider}
+        await self._ask("DELETE", f"snapshots/{_quoted('snapshot', snapshot.name)}", query=query)
 
     def queued_s(self, trajectory: TrajectoryId) -> float | None:
         heard = self._queueing.get(trajectory)

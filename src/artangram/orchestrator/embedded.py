@@ -23,6 +23,7 @@ from artangram.core.scheduling.needs import Needs
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.observe.history import Happening
+from artangram.orchestrator import keptsnapshots
 from artangram.orchestrator.arguments import (
     RunRequest,
     StartRequest,
@@ -55,6 +56,7 @@ from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.network import HOST_NETWORK, NetworkPolicy
 from artangram.sandbox.process import ProcessBegan, ProcessInput, TerminalSize, check_signal
 from artangram.sandbox.protocol import Output, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
@@ -115,6 +117,7 @@ class Embedded:
 
     async def open(self, opening: Opening) -> None:
         check_loop(self._loop)
+        opening = await keptsnapshots.placed(self.orchestrator.nodes, opening)
         home = opening.pinned_to
         if home and home not in self.orchestrator.nodes:
             raise SandboxGone(f"{home} was lost, and its snapshots with it")
@@ -260,9 +263,21 @@ class Embedded:
         home, path = await self._home(trajectory), self._path(trajectory, path)
         await home.write(trajectory, path, data=data)
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms) -> Snapshot:
         home = await self._home(trajectory)
-        return structs.replace(await home.snapshot(trajectory), node=home.node)
+        taken = await home.snapshot(trajectory, terms.bounded())
+        taken = structs.replace(taken, node=home.node)
+        if terms.name:
+            await keptsnapshots.forgotten_elsewhere(self.orchestrator.nodes, taken)
+        return taken
+
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        check_loop(self._loop)
+        return await keptsnapshots.kept(self.orchestrator.nodes)
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        check_loop(self._loop)
+        await keptsnapshots.forgotten(self.orchestrator.nodes, snapshot)
 
     def queued_s(self, trajectory: TrajectoryId) -> float | None:
         try:

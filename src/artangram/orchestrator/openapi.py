@@ -17,6 +17,7 @@ from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening,
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 
 _RECORDS = (
     Opening,
@@ -33,6 +34,8 @@ _RECORDS = (
     Happening,
     Queueing,
     Snapshot,
+    SnapshotInfo,
+    SnapshotTerms,
     Piece,
     ErrorRecord,
 )
@@ -80,6 +83,7 @@ def _paths() -> dict[str, Any]:
                 answer=ActionResult,
             )
         },
+        **_snapshots(),
         "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
         "/v1/cluster": {
             "patch": _does(
@@ -144,13 +148,26 @@ def _trajectories() -> dict[str, Any]:
         f"{one}/stream": {"post": _answering(stream, _content(Piece, "application/x-ndjson"))},
         f"{one}/start": {"post": _answering(start, _content(Piece, "application/x-ndjson"))},
         f"{one}/snapshot": {
-            "post": _does("Keep its files as they are now", trajectory, answer=Snapshot)
+            "post": _does(
+                "Keep its files as they are now", trajectory, body=SnapshotTerms, answer=Snapshot
+            )
         },
         f"{one}/files": {
             "get": _answering(_does("Read a file", trajectory, path, most), raw),
             "put": _does("Write a file", trajectory, path)
             | {"requestBody": raw | {"required": True}},
         },
+    }
+
+
+def _snapshots() -> dict[str, Any]:
+    optional = [_in("query", name) | {"required": False} for name in ("node", "provider")]
+    forget = "Forget a snapshot, of all nodes and providers unless one is named"
+    return {
+        "/v1/snapshots": {
+            "get": _answering(_does("The snapshots of all nodes"), _list_of(SnapshotInfo))
+        },
+        "/v1/snapshots/{snapshot}": {"delete": _does(forget, _in("path", "snapshot"), *optional)},
     }
 
 

@@ -40,7 +40,8 @@ from artangram.orchestrator.tokens import checked_token
 from artangram.orchestrator.traces import trace_bytes
 from artangram.sandbox.network import NetworkPolicy
 from artangram.sandbox.process import ProcessInput
-from artangram.sandbox.protocol import MAX_READ_BYTES
+from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+from artangram.sandbox.snapshot import SnapshotTerms
 
 MOST_BODY_BYTES = MAX_READ_BYTES // 3 * 4 + (1 << 20)
 """A request with the largest stdin of a command, as JSON writes it."""
@@ -97,6 +98,8 @@ def application(
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
+        Route("/v1/snapshots", _guarded(service.snapshots, token)),
+        Route("/v1/snapshots/{snapshot:path}", _guarded(service.forget, token), methods=["DELETE"]),
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
         Route("/v1/cluster", _guarded(service.reconfigure, token), methods=["PATCH"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
@@ -210,8 +213,17 @@ class _ServiceRoutes:
         return self._with_queueing(wanted.trajectory, result)
 
     async def snapshot(self, request: Request) -> object:
-        trajectory = _trajectory(request)
-        return self._with_queueing(trajectory, await self._backend.snapshot(trajectory))
+        trajectory, terms = _trajectory(request), await _decoded(request, SnapshotTerms)
+        return self._with_queueing(trajectory, await self._backend.snapshot(trajectory, terms))
+
+    async def snapshots(self, request: Request) -> object:
+        return await self._backend.snapshots()
+
+    async def forget(self, request: Request) -> object:
+        node, provider = (request.query_params.get(one, "") for one in ("node", "provider"))
+        name = request.path_params["snapshot"]
+        await self._backend.forget(Snapshot(name=name, node=node, provider=provider))
+        return None
 
     async def read(self, request: Request) -> object:
         path, trajectory = _path(request), _trajectory(request)

@@ -34,6 +34,7 @@ from artangram.orchestrator.shell import PROGRAM, ShellHandle
 from artangram.orchestrator.transfer import download, upload
 from artangram.orchestrator.transport import Transport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
+from artangram.sandbox.snapshot import SnapshotTerms
 
 
 class TrajectoryHandle:
@@ -232,6 +233,14 @@ class TrajectoryHandle:
     async def _piped(self, argv: Sequence[str]) -> ProcessHandle:
         return await self.start(argv, lossless=True, kind="files/transfer")
 
-    async def snapshot(self) -> Snapshot:
-        """Its files at this moment, as the `source` of other trajectories."""
-        return await self._backend.snapshot(self.id)
+    async def snapshot(self, name: str = "", *, keep_s: float | None = None) -> Snapshot:
+        """Its files at this moment, as the `source` of other trajectories.
+
+        - `name`: it stays until `Client.forget`, over restarts of a service, and can be named by
+          other clients: `source=Snapshot(name=...)`. A name that is taken moves to this one.
+        - `keep_s`: it is forgotten when no sandbox has used it for so long. Default without a
+          name: a day.
+        """
+        given = {"name": as_text("name", name), "keep_s": keep_s}
+        terms = as_record(SnapshotTerms, given)
+        return await self._backend.snapshot(self.id, terms)

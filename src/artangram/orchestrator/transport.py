@@ -24,6 +24,7 @@ from artangram.sandbox.protocol import (
     Output,
     Snapshot,
 )
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 from artangram.services.service import Service
 
 P = ParamSpec("P")
@@ -67,7 +68,11 @@ class Transport(Protocol):
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms) -> Snapshot: ...
+
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]: ...
+
+    async def forget(self, snapshot: Snapshot) -> None: ...
 
     def queued_s(self, trajectory: TrajectoryId) -> float | None:
         """How long the actions of a trajectory have waited; `None` if it is not open."""

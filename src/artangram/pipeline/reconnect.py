@@ -24,6 +24,7 @@ from artangram.orchestrator.records import (
 )
 from artangram.orchestrator.transport import Transport
 from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.snapshot import SnapshotTerms
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,8 @@ class ReconnectingClient:
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
         await self._asked(lambda: self._backend.write(trajectory, path, data=data))
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        return await self._asked(lambda: self._backend.snapshot(trajectory))
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms) -> Snapshot:
+        return await self._asked(lambda: self._backend.snapshot(trajectory, terms))
 
     async def status(self) -> ClusterStatus:
         return await self._asked(self._backend.status)

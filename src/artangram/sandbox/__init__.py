@@ -32,6 +32,7 @@ from artangram.sandbox.protocol import (
     Source,
     TarImage,
 )
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 
 if TYPE_CHECKING:
     from artangram.sandbox.container.provider import ContainerProvider
@@ -67,6 +68,8 @@ __all__ = [
     "SandboxGone",
     "SandboxProvider",
     "Snapshot",
+    "SnapshotInfo",
+    "SnapshotTerms",
     "Source",
     "TarImage",
     "Warm",

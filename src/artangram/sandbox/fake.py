@@ -16,9 +16,11 @@ import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from artangram.sandbox.capabilities import Ability, Capabilities, IsolationLevel, Promise
-from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
+from artangram.sandbox.coremeter import CoreMeter
+from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.fakeprocess import SIGKILL, FakeProcess
 from artangram.sandbox.fakeprograms import PROGRAMS, Console, Program
+from artangram.sandbox.fakesnapshots import FakeSnapshots
 from artangram.sandbox.offers import check_offered
 from artangram.sandbox.process import OnOutput
 from artangram.sandbox.protocol import (
@@ -26,12 +28,12 @@ from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     Command,
     CommandResult,
-    CoreMeter,
     Limits,
     Output,
     Snapshot,
     Source,
 )
+from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
 __all__ = ["Console", "FakeProvider", "FakeSandbox", "Program"]
@@ -241,9 +243,9 @@ class FakeSandbox:
         self._check_alive()
         self.is_frozen = False
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, terms: SnapshotTerms = HELD) -> Snapshot:
         self._check_alive()
-        return self._provider.remember(self._files)
+        return self._provider.remember(self._files, terms)
 
     async def close(self) -> None:
         self._alive = False
@@ -275,7 +277,7 @@ class FakeProvider:
             promises=frozenset({Promise.HIDDEN_FILES}),
             abilities=abilities,
         )
-        self._snapshots: dict[str, dict[str, bytes]] = {}
+        self._snapshots = FakeSnapshots()
         self._num_made = 0
         self._closed = False
 
@@ -287,22 +289,20 @@ class FakeProvider:
         check_offered(self, source, limits, user)
         files: dict[str, bytes] = {}
         if isinstance(source, Snapshot):
-            if source.name not in self._snapshots:
-                raise CreateFailed(f"no snapshot {source.name!r}")
-            files = dict(self._snapshots[source.name])
+            files = self._snapshots.used(source)
         self._num_made += 1
         sandbox = FakeSandbox(self, f"fake-{self._num_made}", files, limits=limits)
         self.live.add(sandbox)
         return sandbox
 
-    def remember(self, files: Mapping[str, bytes]) -> Snapshot:
-        self._num_made += 1
-        name = f"snapshot-{self._num_made}"
-        self._snapshots[name] = dict(files)
-        return Snapshot(name=name)
+    def remember(self, files: Mapping[str, bytes], terms: SnapshotTerms) -> Snapshot:
+        return self._snapshots.put(files, terms)
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        self._snapshots.pop(snapshot.name, None)
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        return self._snapshots.listed()
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        return self._snapshots.forget(snapshot)
 
     async def close(self) -> None:
         self._closed = True

@@ -23,6 +23,7 @@ from artangram.sandbox.capabilities import Capabilities
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.network import Network, check_network
 from artangram.sandbox.process import OnOutput, SandboxProcess, TerminalSize
+from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
 PROGRAMS_DIR = "/run/bin"
@@ -232,24 +233,6 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0 and not self.timed_out
 
 
-class CoreMeter:
-    """How long a command waited for its cores, and how much of them it had."""
-
-    def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
-        self.lease_wait_s = now - asked_at
-        self.core_s = 0.0
-        self._num_cores = num_cores
-        self._since = now
-
-    def resize(self, num_cores: int, *, now: float) -> None:
-        self.stop(now)
-        self._num_cores = num_cores
-
-    def stop(self, now: float) -> None:
-        self.core_s += self._num_cores * (now - self._since)
-        self._since = now
-
-
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of what a running command printed, in order per channel."""
 
@@ -369,7 +352,7 @@ class Sandbox(Protocol):
 
     async def thaw(self) -> None: ...
 
-    async def snapshot(self) -> Snapshot: ...
+    async def snapshot(self, terms: SnapshotTerms = HELD) -> Snapshot: ...
 
     async def close(self) -> None: ...
 
@@ -389,8 +372,15 @@ class SandboxProvider(Protocol):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> Sandbox: ...
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        """Drop a snapshot's files; sandboxes already started from it keep theirs."""
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """Those that have a name or a time to go; a sandbox's own are not listed."""
+        ...
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        """Drop a snapshot's files; sandboxes already started from it keep theirs.
+
+        False if there is no such snapshot.
+        """
         ...
 
     async def close(self) -> None: ...

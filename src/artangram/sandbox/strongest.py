@@ -14,12 +14,18 @@ from artangram.sandbox.protocol import SandboxProvider
 
 
 async def open_provider(
-    *, lowest: IsolationLevel = IsolationLevel.NAMESPACES, state_dir: Path | None = None
+    *,
+    lowest: IsolationLevel = IsolationLevel.NAMESPACES,
+    state_dir: Path | None = None,
+    keep_for: str = "",
 ) -> SandboxProvider:
-    """`NotCapable` when the level is below `lowest`; below NAMESPACES only when asked for."""
+    """`NotCapable` when the level is below `lowest`; below NAMESPACES only when asked for.
+
+    Named snapshots are kept for `keep_for`, and found again by it; without it they go at the end.
+    """
     found = await asyncio.to_thread(probe)
     if found.level < lowest:
         raise NotCapable(explain(found, lowest))
     if found.level >= IsolationLevel.NAMESPACES:
-        return await NamespaceProvider.open(lowest=lowest, state_dir=state_dir)
-    return await PlainProvider.open(level=found.level, state_dir=state_dir)
+        return await NamespaceProvider.open(lowest=lowest, state_dir=state_dir, keep_for=keep_for)
+    return await PlainProvider.open(level=found.level, state_dir=state_dir, keep_for=keep_for)

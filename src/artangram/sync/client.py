@@ -27,6 +27,7 @@ from artangram.orchestrator.process import KEPT_BYTES
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo
 from artangram.services.service import Loader
 from artangram.sync.process import SyncExposedPort, SyncProcess, SyncShell
 from artangram.sync.thread import LoopThread
@@ -93,6 +94,14 @@ class SyncClient:
     def reconfigure(self, **changes: Unpack[ClusterChanges]) -> None:
         """See `Client.reconfigure`."""
         self._thread.wait(self._client.reconfigure(**changes))
+
+    def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """See `Client.snapshots`."""
+        return self._thread.wait(self._client.snapshots())
+
+    def forget(self, snapshot: Snapshot | SnapshotInfo | str) -> None:
+        """See `Client.forget`."""
+        self._thread.wait(self._client.forget(snapshot))
 
     def explain(self, action_id: str) -> Explanation:
         """See `Client.explain`."""
@@ -237,9 +246,9 @@ class SyncTrajectory:
         """See `TrajectoryHandle.expose`."""
         return SyncExposedPort(self._thread.wait(self._handle.expose(port)), self._thread)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, name: str = "", *, keep_s: float | None = None) -> Snapshot:
         """See `TrajectoryHandle.snapshot`."""
-        return self._thread.wait(self._handle.snapshot())
+        return self._thread.wait(self._handle.snapshot(name, keep_s=keep_s))
 
     def _end(self, ending: Coroutine[Any, Any, None]) -> None:
         """Wait for `ending`, unless the end of the client has ended everything."""

@@ -24,6 +24,7 @@ from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 from artangram.sim.machine import Machine
 
 
@@ -136,11 +137,14 @@ class PhysicsAgent:
     async def signal(self, action_id: ActionId, number: int) -> None:
         raise SandboxGone("there are no processes here")
 
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+    async def snapshot(self, trajectory: TrajectoryId, terms: SnapshotTerms = HELD) -> Snapshot:
         raise SandboxGone("there are no files here")
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        return
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        return ()
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        return False
 
     async def close(self, trajectory: TrajectoryId) -> None:
         return

@@ -48,7 +48,7 @@ from artangram.orchestrator.server import application, serving
 from artangram.orchestrator.stopping import until_told_to_stop
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeProvider
-from artangram.sandbox.protocol import Output
+from artangram.sandbox.protocol import Output, Snapshot
 from artangram.testing.fakes import NODE, FakeCluster, a_setup, fake_cluster
 
 TOKEN = "a token of this test"
@@ -461,17 +461,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from artangram.orchestrator.up import up
 
-options = ("--provider", "fake")
+options = tuple(sys.argv[2:]) or ("--provider", "fake")
 ready = partial(print, flush=True)
 asyncio.run(up(Path(sys.argv[1]), on_ready=ready, port=0, cores=2, agent_options=options))
 """
 
 
+_REAL = ("--provider", "strongest")
+
+
 class Service:
     """`up` as a process of its own."""
 
-    def __init__(self, state_dir: Path) -> None:
-        argv = [sys.executable, "-c", _UP, str(state_dir)]
+    def __init__(self, state_dir: Path, *options: str) -> None:
+        argv = [sys.executable, "-c", _UP, str(state_dir), *options]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         with self.process.stdout as lines:
@@ -507,6 +510,31 @@ async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: P
     assert await asyncio.to_thread(second.end, signal.SIGTERM) == 0
     with pytest.raises(AgentGone):
         await agent_at(NODE, tmp_path / "agent.sock", now=time.time)
+
+
+async def test_a_named_snapshot_survives_kill_and_end_of_a_service(tmp_path: Path) -> None:
+    first = await asyncio.to_thread(Service, tmp_path, *_REAL)
+    async with connect(first.url, token=first.token) as client:
+        async with client.trajectory(memory_mb=64) as t:
+            await t.write("x", b"kept")
+            await t.snapshot("repo/deps")
+            await t.snapshot()
+        await asyncio.to_thread(first.end, signal.SIGKILL)
+    for number in (signal.SIGTERM, signal.SIGTERM):
+        service = await asyncio.to_thread(Service, tmp_path, *_REAL)
+        async with connect(service.url, token=service.token) as client:
+            assert "repo/deps" in {one.name for one in await client.snapshots()}
+            source = Snapshot(name="repo/deps")
+            async with client.trajectory(source=source, memory_mb=64) as t:
+                assert await t.read("x") == b"kept"
+        assert await asyncio.to_thread(service.end, number) == 0
+    service = await asyncio.to_thread(Service, tmp_path, *_REAL)
+    async with connect(service.url, token=service.token) as client:
+        assert [one.name for one in await client.snapshots()] == ["repo/deps"]
+        await client.forget("repo/deps")
+        with pytest.raises(BadInput, match="snapshot: there is no 'repo/deps'"):
+            await client.forget("repo/deps")
+    assert await asyncio.to_thread(service.end, signal.SIGTERM) == 0
 
 
 async def test_a_service_takes_as_many_callers_as_it_may(tmp_path: Path) -> None:

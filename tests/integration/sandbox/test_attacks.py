@@ -534,12 +534,14 @@ class TestFiles:
             "os.mkdir('/work/d'); open('/work/d/first', 'wb').write(b'x' * (3 << 20))\n"
             "for number in range(99): os.link('/work/d/first', f'/work/{number}')"
         )
-        before = set(os.listdir(provider.run_path / "snapshots"))
+        before = set(os.listdir(provider.run_path / "snapshots" / "layers"))
         sibling = await provider.create(await sandbox.snapshot(), limits=SMALL)
         (layer,) = sibling.traits.layers
         inodes = {os.stat(f"{layer}/work/{name}").st_ino for name in ("d/first", "0", "98")}
         assert len(inodes) == 1
-        assert set(os.listdir(provider.run_path / "snapshots")) - before == {Path(layer).name}
+        assert set(os.listdir(provider.run_path / "snapshots" / "layers")) - before == {
+            Path(layer).name
+        }
         told = await sibling.run(Command(argv=("sh", "-c", "echo new > 7; cat 7; wc -c < d/first")))
         assert told.stdout.split() == [b"new", b"%d" % (3 << 20)]
         await sibling.close()
@@ -584,10 +586,10 @@ class TestFiles:
     ) -> None:
         """Each level would take two descriptors of the provider, who serves others as well."""
         await attack("for _ in range(600): os.mkdir('d'); os.chdir('d')")
-        before = os.listdir(provider.run_path / "snapshots")
+        before = os.listdir(provider.run_path / "snapshots" / "layers")
         with pytest.raises(SandboxError, match="128 directories in each other"):
             await sandbox.snapshot()
-        assert os.listdir(provider.run_path / "snapshots") == before
+        assert os.listdir(provider.run_path / "snapshots" / "layers") == before
         assert await still_works(sandbox)
         await attack("import shutil; sys.setrecursionlimit(9999); shutil.rmtree('d')")
         await provider.forget(await sandbox.snapshot())

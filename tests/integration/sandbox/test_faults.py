@@ -405,7 +405,7 @@ async def test_who_is_cancelled_leaves_no_descriptor(provider: NamespaceProvider
 async def test_a_snapshot_that_nobody_gets_leaves_no_files(
     own_provider: NamespaceProvider,
 ) -> None:
-    snapshots = own_provider.run_path / "snapshots"
+    snapshots = own_provider.run_path / "snapshots" / "layers"
     sandbox = await own_provider.create(HostImage())
     many = "for n in range(5000): open(f'file{n}', 'w').write('x' * 5000)"
     await sandbox.run(Command(argv=("python3", "-I", "-S", "-c", many)))

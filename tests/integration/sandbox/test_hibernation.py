@@ -109,7 +109,7 @@ async def test_files_of_a_sleeper_can_be_read_and_written(
     guest: Guest, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The agent's own look after a run would be first on a busy machine.
-    monkeypatch.setattr("artangram.managers.local.LOOK_EVERY_S", 1000.0)
+    monkeypatch.setattr("artangram.managers.memorywatch.LOOK_EVERY_S", 1000.0)
     await guest.run(ONE, "sh", "-c", "echo old > file")
     machine.figures = [50]
     assert await guest.agent.relieve() == 1
@@ -168,7 +168,7 @@ async def test_closing_a_sleeper_leaves_no_files(
     await guest.run(ONE, "true")
     machine.figures = [50]
     await guest.agent.relieve()
-    shelf = boxes.run_path / "snapshots"
+    shelf = boxes.run_path / "snapshots" / "layers"
     assert os.listdir(shelf)
     await guest.agent.close(ONE)
     assert await eventually(lambda: not os.listdir(shelf))

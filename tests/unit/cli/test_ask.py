@@ -40,6 +40,24 @@ async def a_busy_service() -> AsyncIterator[list[str]]:
         assert (await waiting).ok
 
 
+async def test_snapshots_are_listed_and_forgotten(run):
+    async with (
+        fake_cluster() as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as client,
+        client.trajectory() as t,
+    ):
+        reach = ["--url", url, "--token", TOKEN]
+        for name in ("deps", "more"):
+            await t.snapshot(name)
+        told = await asyncio.to_thread(run, "snapshots", *reach)
+        assert "on demand" in told.out
+        told = await asyncio.to_thread(run, "snapshots", "--forget", "deps", *reach, "--json", "-")
+        assert [one["name"] for one in told.json] == ["more"]
+        told = await asyncio.to_thread(run, "snapshots", "--forget", "deps", *reach)
+        assert (told.code, "there is no 'deps'" in told.err) == (2, True)
+
+
 async def test_status_names_who_waits_and_explain_says_why(run):
     async with a_busy_service() as reach:
         told = await asyncio.to_thread(run, "status", *reach, "--json", "-")

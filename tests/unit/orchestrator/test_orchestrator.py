@@ -152,6 +152,23 @@ async def test_siblings_start_from_a_snapshot() -> None:
             await t.read("y")
 
 
+async def test_a_snapshot_without_a_name_goes_after_a_day_and_a_named_one_stays() -> None:
+    async with fake_cluster() as client, client.trajectory() as t:
+        await t.write("x", b"1")
+        await t.snapshot()
+        await t.snapshot("deps")
+        await t.snapshot("brief", keep_s=60)
+        listed = {one.keep_s for one in await client.snapshots()}
+        assert listed == {86400.0, None, 60.0}
+        for one in await client.snapshots():
+            await client.forget(one)
+        assert await client.snapshots() == ()
+        with pytest.raises(BadInput, match=r"name: '../x' is not a name"):
+            await t.snapshot("../x")
+        with pytest.raises(BadInput, match=r"keep_s: -1.0 is not a length of time"):
+            await t.snapshot(keep_s=-1)
+
+
 async def test_queue_time_does_not_eat_the_time_limit() -> None:
     async with (
         fake_cluster(a_setup(cores=1)) as client,

@@ -25,6 +25,7 @@ from artangram.orchestrator.recovery import Setup
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import FakeProvider
 from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.snapshot import HELD, SnapshotTerms
 
 CPU = Resource("cpu")
 
@@ -193,7 +194,7 @@ async def test_siblings_of_a_snapshot_live_on_the_node_that_has_it(tmp_path, mac
         for name in ("t", "u"):
             await opened(backend, name)
             await ran(backend, name)
-        taken = [await backend.snapshot(TrajectoryId(name)) for name in ("t", "u")]
+        taken = [await backend.snapshot(TrajectoryId(name), HELD) for name in ("t", "u")]
         assert [snapshot.node for snapshot in taken] == ["cpu-0", "cpu-1"]
         for snapshot in taken:
             for number in range(4):
@@ -204,6 +205,25 @@ async def test_siblings_of_a_snapshot_live_on_the_node_that_has_it(tmp_path, mac
                 assert node_of(backend, name) == snapshot.node
                 async with asyncio.timeout(PATIENCE_S):
                     await backend.orchestrator.close(TrajectoryId(name))
+
+
+async def test_a_name_is_found_on_the_node_that_used_it_last(tmp_path, machines):
+    deps = SnapshotTerms(name="deps")
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=2) as backend:
+        for name in ("t", "u"):
+            await opened(backend, name)
+            await ran(backend, name)
+            taken = await backend.snapshot(TrajectoryId(name), deps)
+        assert [(one.name, one.node) for one in await backend.snapshots()] == [("deps", "cpu-1")]
+        place = SandboxSpec(source=Snapshot(name="deps"))
+        await backend.open(Opening(trajectory=TrajectoryId("v"), place=place))
+        assert (await ran(backend, "v")).outcome is Outcome.SUCCEEDED
+        assert node_of(backend, "v") == taken.node == "cpu-1"
+        await backend.forget(Snapshot(name="deps"))
+        with pytest.raises(BadInput, match="snapshot: there is no 'deps'"):
+            await backend.open(Opening(trajectory=TrajectoryId("w"), place=place))
+        with pytest.raises(BadInput, match="snapshot: there is no 'deps' on cpu-0"):
+            await backend.forget(Snapshot(name="deps", node="cpu-0"))
 
 
 async def test_a_snapshot_of_a_node_that_is_gone_is_refused(tmp_path, machines):

@@ -45,6 +45,18 @@ def test_a_stream_gives_output_and_then_the_result(client: SyncClient) -> None:
     assert result.ok
 
 
+def test_snapshots_are_listed_and_forgotten(client: SyncClient) -> None:
+    with client.trajectory() as t:
+        t.write("x", b"1")
+        t.snapshot("deps", keep_s=60)
+    (listed,) = client.snapshots()
+    assert (listed.name, listed.keep_s) == ("deps", 60.0)
+    with client.trajectory(source=artangram.Snapshot(name="deps")) as t:
+        assert t.read("x") == b"1"
+    client.forget("deps")
+    assert client.snapshots() == ()
+
+
 def test_a_function_returns_its_value(client: SyncClient) -> None:
     assert client.function(math.sqrt, timeout_s=60.0)(25.0) == 5.0
 

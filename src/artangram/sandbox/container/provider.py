@@ -86,7 +86,7 @@ class ContainerProvider(LocalProvider):
 
     @classmethod
     async def open(
-        cls, *, state_dir: Path | None = None, engine_url: str = ""
+        cls, *, state_dir: Path | None = None, keep_for: str = "", engine_url: str = ""
     ) -> ContainerProvider:
         """Find or start an engine. `NotCapable` without one, or without root and its groups."""
         found = await asyncio.to_thread(probe)
@@ -96,7 +96,9 @@ class ContainerProvider(LocalProvider):
         if not url and not shutil.which("podman"):
             raise NotCapable(f"no container engine on this machine: {HOW}")
         async with contextlib.AsyncExitStack() as undo:
-            run_dir = RunDir(state_dir or default_state_dir())
+            run_dir = await asyncio.to_thread(
+                RunDir, state_dir or default_state_dir(), kind=cls.kind, keep_for=keep_for
+            )
             undo.callback(run_dir.close)
             service = None if url else PodmanService(run_dir.path)
             if service is not None:

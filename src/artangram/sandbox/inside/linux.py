@@ -94,6 +94,11 @@ def _check(result: int, what: str) -> int:
     return result
 
 
+def syncfs(fd: int) -> None:
+    """Return when the disk has everything that was written to its file system."""
+    _check(_libc.syncfs(fd), "syncfs")
+
+
 def mount(source: str, target: str, *, kind: str = "", flags: int = 0, options: str = "") -> None:
     result = _libc.mount(
         source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, Protocol
 
+from artangram.sandbox.coremeter import CoreMeter
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
@@ -31,7 +32,7 @@ from artangram.sandbox.namespace.results import (
     result_of,
 )
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import Command, CommandResult, CoreMeter
+from artangram.sandbox.protocol import Command, CommandResult
 
 GRACE_S = 1.0
 NUM_OUTLETS = 2

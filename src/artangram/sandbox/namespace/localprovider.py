@@ -24,11 +24,15 @@ from artangram.sandbox.namespace.snapshots import SnapshotStore
 from artangram.sandbox.namespace.traits import Traits, fresh_uids
 from artangram.sandbox.network import PROXY_PORT, is_proxied
 from artangram.sandbox.protocol import Image, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 
 Base = TypeVar("Base")
 
 MAX_ENDING = 8
 """More sandboxes ended at once only wait for the kernel's locks."""
+
+LONGEST_WAIT_S = 3600.0
+"""A timer for years is more than some event loops take."""
 
 MOST_RESTING = 16
 """Of more sandboxes than this, none at rest stays where a command may be lent cores."""
@@ -43,12 +47,14 @@ class LocalProvider:
         self._loop = asyncio.get_running_loop()
         self.watch = Watch(self._loop)
         self._run_dir = run_dir
-        self._snapshots = SnapshotStore(run_dir.path / "snapshots")
+        self._snapshots = SnapshotStore(run_dir.snapshots, live=self._standing)
         self._numbers = itertools.count(1)
-        self._uids = fresh_uids()
+        self._uids = fresh_uids(self._snapshots.uids)
         self._is_closed = False
         self._proxies: dict[str, SandboxProxy] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expire()
 
     @property
     def run_path(self) -> Path:
@@ -93,20 +99,40 @@ class LocalProvider:
     async def _born(self, sandbox: LocalSandbox) -> None:
         """Return when `sandbox.pid` is known: cores are lent to it."""
 
-    async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        return await self._snapshots.put(traits, changes)
+    async def remember(self, traits: Traits, changes: int, terms: SnapshotTerms) -> Snapshot:
+        base = await self._base_of(traits.image)
+        taken = await self._snapshots.put(traits, changes, terms=terms, base=base)
+        self._expire()
+        return taken
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        self._snapshots.forget(snapshot)
-        self._remove_forgotten()
+    async def _base_of(self, image: Image) -> str:
+        """What an image is, if that may change under its name."""
+        return ""
 
-    def _remove_forgotten(self) -> None:
-        self._snapshots.remove_forgotten(sandbox.traits for sandbox in self.live.values())
+    def _standing(self) -> Iterable[Traits]:
+        """Sandboxes that need the layers of the snapshot they were made from."""
+        return [sandbox.traits for sandbox in self.live.values()]
+
+    def _expire(self) -> None:
+        """Forget what has been idle for its time, now and whenever something will have been."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        wait_s = None if self._is_closed else self._snapshots.expire()
+        self._expiry = None
+        if wait_s is not None:
+            self._expiry = self._loop.call_later(min(wait_s, LONGEST_WAIT_S) + 0.01, self._expire)
+
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        return self._snapshots.listed()
+
+    async def forget(self, snapshot: Snapshot) -> bool:
+        return self._snapshots.forget(snapshot)
 
     async def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
+        self._expire()
         await self._settle()
         await close_all(self.live.values())
         if self._closing:
@@ -131,7 +157,7 @@ class LocalProvider:
             closing.add_done_callback(self._closing.discard)
         if sandbox is not None:
             sandbox.reap(reason)
-            self._remove_forgotten()
+            self._snapshots.remove_unused()
 
 
 async def drained(permits: asyncio.Semaphore, number: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Literal
 
+from artangram.sandbox.coremeter import CoreMeter
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import init, request
 from artangram.sandbox.namespace.cores import Hold
@@ -31,7 +32,7 @@ from artangram.sandbox.namespace.results import (
     result_of,
 )
 from artangram.sandbox.process import WINDOW_BYTES, OnOutput, ProcessInput, TerminalSize
-from artangram.sandbox.protocol import Command, CommandResult, CoreMeter, Output
+from artangram.sandbox.protocol import Command, CommandResult, Output
 
 NOTHING_PRINTED = Printed(b"", b"", 0)
 END_OF_FILE = b"\x04"

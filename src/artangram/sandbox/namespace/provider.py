@@ -34,7 +34,7 @@ from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.network import HOST_NETWORK
 from artangram.sandbox.offers import check_offered
 from artangram.sandbox.probe import explain, probe
-from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, Source
+from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, Source, TarImage
 from artangram.sandbox.user import BOX, SandboxUser
 
 UID_WITHOUT_ROOT = 1000
@@ -76,16 +76,20 @@ class NamespaceProvider(ZygoteProvider):
         *,
         lowest: IsolationLevel = IsolationLevel.NAMESPACES,
         state_dir: Path | None = None,
+        keep_for: str = "",
         compiled: bool = True,
     ) -> NamespaceProvider:
         """Check the machine and start. `NotCapable` when its level is below `lowest`.
 
+        The next provider with this `keep_for` has its named snapshots; without it they go.
         Without `compiled`, or until the C init is built, Python serves inside; only speed differs.
         """
         found = await asyncio.to_thread(probe)
         if found.level < max(lowest, IsolationLevel.NAMESPACES):
             raise NotCapable(explain(found, max(lowest, IsolationLevel.NAMESPACES)))
-        run_dir = RunDir(state_dir or default_state_dir())
+        run_dir = await asyncio.to_thread(
+            RunDir, state_dir or default_state_dir(), kind=cls.kind, keep_for=keep_for
+        )
         building = InitBuild(run_dir.state_dir) if compiled else None
         library = await building.within(WAIT_S) if building is not None else ""
         groups = None
@@ -106,6 +110,8 @@ class NamespaceProvider(ZygoteProvider):
         check_offered(self, source, limits, user)
         traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
+        if isinstance(source, Snapshot):
+            self._snapshots.check_base(source, await self._base_of(traits.image))
         async with self._starting:
             self._check_open()  # It may have been closed while we waited.
             if limits.storage == "memory":
@@ -130,6 +136,9 @@ class NamespaceProvider(ZygoteProvider):
         if not self._is_root:
             uid = UID_WITHOUT_ROOT
         return Traits(name=name, image=image, limits=limits, uid=uid, layers=layers, groups=groups)
+
+    async def _base_of(self, image: Image) -> str:
+        return (await self._bases.of(image)).layers[-1] if isinstance(image, TarImage) else ""
 
     async def _prepare(self, image: Image) -> images.Base:
         cache_dir = self._run_dir.state_dir / "images"

@@ -32,6 +32,7 @@ from artangram.sandbox.namespace.results import InitReply, absolute
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.process import MOST_PARALLEL, OnOutput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Command, CommandResult, Output, Snapshot
+from artangram.sandbox.snapshot import HELD, SnapshotTerms
 
 CLOSE_PATIENCE_S = 1.0
 
@@ -43,7 +44,7 @@ class SandboxHost(execution.ExecutionHost, Protocol):
         """End it from outside, whatever it does."""
         ...
 
-    async def remember(self, traits: Traits, changes: int) -> Snapshot:
+    async def remember(self, traits: Traits, changes: int, terms: SnapshotTerms) -> Snapshot:
         """Keep a copy of the changed files, open as `changes`, for siblings."""
         ...
 
@@ -329,7 +330,7 @@ class LocalSandbox:
         if self._freezer.is_frozen:
             await self._freezer.set(False)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, terms: SnapshotTerms = HELD) -> Snapshot:
         """Copy what was changed, while nothing inside can change it."""
         async with self._turn:
             await self._until_free()
@@ -337,7 +338,7 @@ class LocalSandbox:
             rested_frozen = self._rests_frozen
             try:
                 await self.freeze()
-                return await self._provider.remember(self.traits, reply.descriptor)
+                return await self._provider.remember(self.traits, reply.descriptor, terms)
             finally:
                 reply.close()
                 if self.is_alive and not rested_frozen:

@@ -1,235 +1,326 @@
-"""Copy the changed files of a sandbox aside, so that siblings can start from them.
+"""The snapshots of one provider: layers of files, and a record for each snapshot that has a name.
 
-- The tree was written by the attacker: every step goes by descriptor and follows no link.
-- Kept: owners, modes, times, symbolic links, what overlay notes in attributes, and deletions
-  (character devices 0:0). Left out: sockets, pipes and other devices. Hard links stay links.
-  Other attributes are kept if they fit: a disk holds fewer of them than memory does.
-- A copy takes no more of the disk than the tree took of the sandbox's, and few descriptors.
+- A layer is a directory; a snapshot is its own layer on top of those it stands on. A record is
+  renamed into place when its layers are on disk: after a crash a snapshot is there whole, or not.
+- What the store finds and no record names is left over from a crash, and removed.
+- A layer goes when no snapshot and no sandbox stands on it. A snapshot goes when it is forgotten,
+  has been idle for its `keep_s`, or, without a name, to make room; the log says which and why.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import errno
-import itertools
+import logging
 import os
 import shutil
-import stat
-from collections.abc import Iterable
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
 
 from artangram.aio import uncancelled
-from artangram.sandbox.errors import CreateFailed, SandboxError
+from artangram.sandbox.errors import CreateFailed, ImageError, SandboxError
+from artangram.sandbox.inside import linux
+from artangram.sandbox.namespace.layers import copy_changes
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Snapshot
+from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
+from artangram.sandbox.user import SandboxUser
 
-MOST_DEEP = 128
-"""Directories in each other: two descriptors of ours are open for each."""
-OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+logger = logging.getLogger(__name__)
+
+MOST_OF_DISK = 0.5
+"""Of the file system the layers are on. The rest is for images, journals and other programs."""
+EARLY = ".record"
+"""Ends the name of a record that is not in its place yet."""
+MOST_REMEMBERED = 1000
+"""Names of snapshots that went by themselves: what still asks for one is told why."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot with a name, as its file has it. Layers by their names, from the top down."""
+
+    terms: SnapshotTerms
+    layers: tuple[tuple[str, int], ...]
+    """With how many bytes each takes."""
+    image: Image
+    base: str = ""
+    uid: int
+    user: SandboxUser
+    made_at: float
+    """Seconds since 1970. When it was used last is the time of the file."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Stored:
-    """A snapshot's own layer on top of those it stands on, and what its siblings share."""
+    """A snapshot's layers, its own on top, and what its siblings share."""
 
     layers: tuple[str, ...]
     traits: Traits
+    terms: SnapshotTerms
+    base: str
+    """The unpacked image it stands on, where that may change under its name."""
+    made_at: float
+    used_at: float
+
+    @property
+    def goes_at(self) -> float | None:
+        return None if self.terms.keep_s is None else self.used_at + self.terms.keep_s
+
+    @property
+    def is_listed(self) -> bool:
+        """Those without a name and an end are a provider's own."""
+        return bool(self.terms.name) or self.terms.keep_s is not None
 
 
 class SnapshotStore:
-    """The snapshots of one provider. A layer is removed when nothing uses it any more."""
+    """See the module. `directory` is this store's alone; `live` are the sandboxes there are."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        live: Callable[[], Iterable[Traits]],
+        most_bytes: int | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._layers_dir, self._records_dir = directory / "layers", directory / "records"
+        self._live = live
+        self._now = now
         self._stored: dict[str, Stored] = {}
+        #: Every layer on disk that is whole, and its size.
+        self._sizes: dict[str, int] = {}
         self._forgotten: set[str] = set()
-        self._numbers = itertools.count(1)
+        #: Of sandboxes that may end while their files are copied.
+        self._copying: list[Traits] = []
+        self._naming = asyncio.Lock()
+        self._went: OrderedDict[str, str] = OrderedDict()
+        self._read()
+        disk = os.statvfs(directory)
+        self._most_bytes = most_bytes or int(disk.f_blocks * disk.f_frsize * MOST_OF_DISK)
 
-    async def put(self, traits: Traits, changes: int) -> Snapshot:
+    def _read(self) -> None:
+        for path in (self._layers_dir, self._records_dir):
+            path.mkdir(mode=0o700, exist_ok=True)
+        for path in self._records_dir.iterdir():
+            try:
+                self._admit(path)
+            except (msgspec.MsgspecError, OSError) as error:
+                logger.warning("the snapshot of %s is damaged, and is removed: %s", path, error)
+                path.unlink(missing_ok=True)
+        for early in self._records_dir.parent.glob(f"*{EARLY}"):
+            early.unlink()
+        for left in self._layers_dir.iterdir():
+            if str(left) not in self._sizes:
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _admit(self, path: Path) -> None:
+        found = msgspec.json.decode(path.read_bytes(), type=SnapshotRecord)
+        layers = tuple(str(self._layers_dir / name) for name, _ in found.layers)
+        for layer in layers:
+            os.stat(layer)
+        # Its siblings get names, limits and groups of their own.
+        traits = Traits(
+            name=found.terms.name,
+            image=found.image,
+            limits=DEFAULT_LIMITS,
+            uid=found.uid,
+            user=found.user,
+        )
+        self._stored[found.terms.name] = Stored(
+            layers=layers,
+            traits=traits,
+            terms=found.terms,
+            base=found.base,
+            made_at=found.made_at,
+            used_at=path.stat().st_mtime,
+        )
+        self._sizes |= zip(layers, (size for _, size in found.layers), strict=True)
+
+    @property
+    def uids(self) -> frozenset[int]:
+        """Users that own files here."""
+        return frozenset(stored.traits.uid for stored in self._stored.values())
+
+    async def put(
+        self, traits: Traits, changes: int, *, terms: SnapshotTerms, base: str = ""
+    ) -> Snapshot:
         """Keep a copy of the changed files, open as `changes`, or nothing of it."""
-        name = f"snapshot-{next(self._numbers)}"
-        target = self._directory / name
+        layer = self._layers_dir / uuid4().hex[:16]
+        self._copying.append(traits)
         try:
             # To the end, even if cancelled: the number may be another file's once it is closed.
-            await uncancelled(asyncio.to_thread(copy_changes, changes, target))
+            size = await uncancelled(asyncio.to_thread(copy_changes, changes, layer))
+            self._sizes[str(layer)] = size
+            now = self._now()
+            stored = Stored(
+                layers=(str(layer), *traits.layers),
+                traits=traits,
+                terms=terms,
+                base=base,
+                made_at=now,
+                used_at=now,
+            )
+            if stored.is_listed:
+                self._make_room()
+            if terms.name:
+                return await uncancelled(self._keep_named(stored))
+            name = f"snapshot-{layer.name}"
+            self._stored[name] = stored
+            return Snapshot(name=name)
         except BaseException as error:
-            await uncancelled(asyncio.to_thread(shutil.rmtree, target, True))
+            if not self._has(str(layer)):
+                self._sizes.pop(str(layer), None)
+                await uncancelled(asyncio.to_thread(shutil.rmtree, layer, True))
             if isinstance(error, OSError):
                 raise SandboxError(f"the files of {traits.name}: {error}") from error
             raise
-        self._stored[name] = Stored(layers=(str(target), *traits.layers), traits=traits)
+        finally:
+            self._copying.remove(traits)
+
+    def _has(self, layer: str) -> bool:
+        return any(stored.layers[0] == layer for stored in self._stored.values())
+
+    async def _keep_named(self, stored: Stored) -> Snapshot:
+        name = stored.terms.name
+        # One after the other: the record that is renamed last is the one that is known here.
+        async with self._naming:
+            await asyncio.to_thread(self._write, stored)
+            before = self._stored.get(name)
+            self._stored[name] = stored
+        if before is not None:
+            self._leave(before)
+            self.remove_unused()
         return Snapshot(name=name)
 
+    def _write(self, stored: Stored) -> None:
+        """The layers first, then the record: a rename makes it a snapshot."""
+        traits, layers = stored.traits, stored.layers
+        record = SnapshotRecord(
+            terms=stored.terms,
+            layers=tuple((Path(layer).name, self._sizes[layer]) for layer in layers),
+            image=traits.image,
+            base=stored.base,
+            uid=traits.uid,
+            user=traits.user,
+            made_at=stored.made_at,
+        )
+        early = self._records_dir.parent / f"{Path(layers[0]).name}{EARLY}"
+        with open(early, "wb") as file:
+            file.write(msgspec.json.encode(record))
+            file.flush()
+            linux.syncfs(file.fileno())
+        os.replace(early, self._record_path(stored))
+
+    def _record_path(self, stored: Stored) -> Path:
+        return self._records_dir / quote(stored.terms.name, safe="")
+
     def get(self, snapshot: Snapshot) -> Stored:
-        if snapshot.name not in self._stored:
-            raise CreateFailed(f"no snapshot {snapshot.name!r}")
-        return self._stored[snapshot.name]
+        stored = self._stored.get(snapshot.name)
+        if stored is None:
+            why = self._went.get(snapshot.name)
+            raise CreateFailed(f"no snapshot {snapshot.name!r}" + (f": {why}" if why else ""))
+        self._use(stored)
+        return stored
 
-    def forget(self, snapshot: Snapshot) -> None:
-        if self._stored.pop(snapshot.name, None) is not None:
-            self._forgotten.add(str(self._directory / snapshot.name))
+    def check_base(self, snapshot: Snapshot, base: str) -> None:
+        """Raises `ImageError` if the image it stands on has changed since it was made."""
+        stored = self._stored.get(snapshot.name)
+        if stored is not None and stored.base != base:
+            problem = f"snapshot {snapshot.name!r} stands on an image that has changed since"
+            raise ImageError(f"{problem}; make it again")
 
-    def remove_forgotten(self, live: Iterable[Traits]) -> None:
-        """Drop layers that no snapshot and no `live` sandbox stands on."""
+    def _use(self, stored: Stored) -> None:
+        stored.used_at = self._now()
+        if stored.terms.name:
+            with contextlib.suppress(OSError):  # It is only forgotten too early then.
+                os.utime(self._record_path(stored))
+
+    def forget(self, snapshot: Snapshot) -> bool:
+        """False if there is no such snapshot."""
+        stored = self._stored.pop(snapshot.name, None)
+        if stored is None:
+            return False
+        if stored.terms.name:
+            self._record_path(stored).unlink(missing_ok=True)
+        self._leave(stored)
+        self.remove_unused()
+        return True
+
+    def _leave(self, stored: Stored) -> None:
+        own = {other.layers[0] for other in self._stored.values()}
+        self._forgotten.update(set(stored.layers) - own)
+
+    def remove_unused(self) -> None:
+        """Drop layers that no snapshot and no sandbox stands on."""
         if not self._forgotten:
             return
         known = [stored.layers for stored in self._stored.values()]
-        unused = self._forgotten.difference(*known, *(traits.layers for traits in live))
+        used = [traits.layers for traits in (*self._live(), *self._copying)]
+        unused = self._forgotten.difference(*known, *used)
         self._forgotten -= unused
         loop = asyncio.get_running_loop()
         for path in unused:
+            self._sizes.pop(path, None)
             loop.run_in_executor(None, shutil.rmtree, path, True)
 
+    def expire(self) -> float | None:
+        """Forget what has been idle for its time; in how many seconds to look again."""
+        now, used = self._now(), self._used()
+        for name, stored in list(self._stored.items()):
+            if stored.goes_at is not None and used[stored.layers[0]]:
+                self._use(stored)
+            elif stored.goes_at is not None and stored.goes_at <= now:
+                self._let_go(name, f"it was idle for {stored.terms.keep_s:g} s")
+        ends = [one.goes_at for one in self._stored.values() if one.goes_at is not None]
+        return None if not ends else max(0.0, min(ends) - now)
 
-def copy_changes(source: int, target: Path) -> None:
-    """Copy the directory open as `source` to the new directory `target`."""
-    target.mkdir()
-    links = target.with_name(f"{target.name}-links")
-    links.mkdir()
-    fds: list[int] = []
-    try:
-        fds.extend(os.open(path, DIRECTORY) for path in (target, links))
-        _copy_directory(source, fds[0], CopiedLinks(fds[1]), depth=0)
-    finally:
-        for fd in fds:
-            os.close(fd)
-        shutil.rmtree(links, ignore_errors=True)
+    def _used(self) -> Counter[str]:
+        """How many sandboxes stand on each layer."""
+        return Counter(layer for traits in self._live() for layer in traits.layers)
 
-
-class CopiedLinks:
-    """Files with several names, by one more name in a directory of ours, open as `directory`.
-
-    Not by the name they were found at, which may be longer than any path, nor by descriptor.
-    """
-
-    def __init__(self, directory: int) -> None:
-        self._directory = directory
-
-    def link(self, about: os.stat_result, name: str, target: int) -> bool:
-        """Give the copy of that file one more name; False if it has to be copied first."""
-        own = str(about.st_ino)
-        try:
-            os.link(own, name, src_dir_fd=self._directory, dst_dir_fd=target)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            if error.errno != errno.EMLINK:
-                raise
-            os.unlink(own, dir_fd=self._directory)  # The next names are those of another copy.
-            return False
-        return True
-
-    def add(self, about: os.stat_result, name: str, source: int) -> None:
-        os.link(name, str(about.st_ino), src_dir_fd=source, dst_dir_fd=self._directory)
-
-
-def _copy_directory(source: int, target: int, links: CopiedLinks, *, depth: int) -> None:
-    if depth > MOST_DEEP:
-        raise OSError(errno.ENAMETOOLONG, f"more than {MOST_DEEP} directories in each other")
-    for name in os.listdir(source):
-        about = os.stat(name, dir_fd=source, follow_symlinks=False)
-        if stat.S_ISDIR(about.st_mode):
-            _copy_subdirectory(name, source, target, links, depth=depth + 1)
-        elif stat.S_ISLNK(about.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-            os.chown(name, about.st_uid, about.st_gid, dir_fd=target, follow_symlinks=False)
-        elif stat.S_ISREG(about.st_mode):
-            _copy_or_link(name, about, source, target, links)
-        elif stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
-            os.mknod(name, stat.S_IFCHR, 0, dir_fd=target)
-    _copy_about(source, target)
-
-
-def _copy_or_link(
-    name: str, about: os.stat_result, source: int, target: int, links: CopiedLinks
-) -> None:
-    has_others = about.st_nlink > 1
-    if has_others and links.link(about, name, target):
-        return
-    _copy_file(name, source, target)
-    if has_others:
-        links.add(about, name, target)
-
-
-def _copy_subdirectory(
-    name: str, source: int, target: int, links: CopiedLinks, *, depth: int
-) -> None:
-    os.mkdir(name, 0o700, dir_fd=target)
-    inner_source = _open(name, DIRECTORY, source)
-    inner_target = os.open(name, DIRECTORY, dir_fd=target)
-    try:
-        _copy_directory(inner_source, inner_target, links, depth=depth)
-    finally:
-        os.close(inner_source)
-        os.close(inner_target)
-
-
-def _copy_file(name: str, source: int, target: int) -> None:
-    reading = _open(name, REGULAR, source)
-    writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=target)
-    try:
-        _copy_data(reading, writing)
-        _copy_about(reading, writing)
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
-def _copy_data(source: int, target: int) -> None:
-    """What was written, not the holes: a file may be said to be larger than any disk."""
-    size = os.fstat(source).st_size
-    os.ftruncate(target, size)
-    end = 0
-    while end < size:
-        try:
-            begin = os.lseek(source, end, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole is left
+    def _make_room(self) -> None:
+        """Forget idle snapshots without a name, the longest idle first, until the rest fits."""
+        used = self._used()
+        idle = [
+            (stored.used_at, name)
+            for name, stored in self._stored.items()
+            if stored.is_listed and not stored.terms.name and not used[stored.layers[0]]
+        ]
+        for _, name in sorted(idle):
+            if sum(self._sizes.values()) <= self._most_bytes:
                 return
-            raise
-        end = os.lseek(source, begin, os.SEEK_HOLE)
-        os.lseek(target, begin, os.SEEK_SET)
-        while begin < end and (sent := os.sendfile(target, source, begin, end - begin)):
-            begin += sent
+            self._let_go(name, "its room was needed")
+        total = sum(self._sizes.values())
+        if total > self._most_bytes:
+            problem = f"snapshots would take {total >> 20} MB of the {self._most_bytes >> 20} MB"
+            raise SandboxError(f"{problem} that they may; forget some of them")
 
+    def _let_go(self, name: str, why: str) -> None:
+        logger.warning("snapshot %s was forgotten: %s", name, why)
+        self.forget(Snapshot(name=name))
+        self._went[name] = why
+        if len(self._went) > MOST_REMEMBERED:
+            self._went.popitem(last=False)
 
-def _open(name: str, flags: int, parent: int) -> int:
-    """Open even what its owner closed to itself; without root we are just that owner."""
-    try:
-        return os.open(name, flags, dir_fd=parent)
-    except PermissionError:
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        # By descriptor: the name may lead elsewhere by now.
-        itself, mode = f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode)
-        os.chmod(itself, mode | stat.S_IRWXU)
-        try:
-            return os.open(itself, flags & ~os.O_NOFOLLOW)
-        finally:
-            os.chmod(itself, mode)
-    finally:
-        os.close(held)
-
-
-def _copy_about(source: int, target: int) -> None:
-    about = os.fstat(source)
-    with contextlib.suppress(PermissionError):
-        os.fchown(target, about.st_uid, about.st_gid)
-    os.fchmod(target, stat.S_IMODE(about.st_mode))
-    _copy_attributes(source, target)
-    os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))
-
-
-def _copy_attributes(source: int, target: int) -> None:
-    names = os.listxattr(source)
-    needed = [name for name in names if name.startswith(OVERLAY_ATTRIBUTES)]
-    for name in needed:
-        os.setxattr(target, name, os.getxattr(source, name))
-    for name in names:
-        if name.startswith("user.") and name not in needed:
-            with contextlib.suppress(OSError):  # It may not fit, which is no reason to fail.
-                os.setxattr(target, name, os.getxattr(source, name))
+    def listed(self) -> tuple[SnapshotInfo, ...]:
+        used, now = self._used(), self._now()
+        return tuple(
+            SnapshotInfo(
+                name=name,
+                is_named=bool(stored.terms.name),
+                size_bytes=sum(self._sizes.get(layer, 0) for layer in stored.layers),
+                age_s=now - stored.made_at,
+                idle_s=0.0 if used[stored.layers[0]] else now - stored.used_at,
+                keep_s=stored.terms.keep_s,
+                num_sandboxes=used[stored.layers[0]],
+            )
+            for name, stored in self._stored.items()
+            if stored.is_listed
+        )

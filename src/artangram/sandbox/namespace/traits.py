@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from artangram.sandbox.namespace.cgroups import BoxGroups
@@ -36,7 +36,11 @@ class Traits:
     user: SandboxUser = BOX
 
 
-def fresh_uids() -> Iterator[int]:
-    """User ids that are free on the machine, most likely also of other providers."""
-    block = random.SystemRandom().randrange(NUM_UID_BLOCKS)
-    return itertools.count(FIRST_UID + block * UID_BLOCK)
+def fresh_uids(besides: Collection[int] = ()) -> Iterator[int]:
+    """User ids that are free on the machine, most likely also of other providers.
+
+    Those `besides` own files already: all of their blocks are left out.
+    """
+    taken = {(uid - FIRST_UID) // UID_BLOCK for uid in besides}
+    free = [block for block in range(NUM_UID_BLOCKS) if block not in taken]
+    return itertools.count(FIRST_UID + random.SystemRandom().choice(free) * UID_BLOCK)

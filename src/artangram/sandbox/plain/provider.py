@@ -22,10 +22,10 @@ from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.cores import AffinityCores
 from artangram.sandbox.namespace.launch import ZygoteTraits
+from artangram.sandbox.namespace.layers import copy_changes
 from artangram.sandbox.namespace.localprovider import drained
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.snapshots import copy_changes
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.offers import check_offered
@@ -53,11 +53,14 @@ class PlainProvider(ZygoteProvider):
         if self._is_root:
             run_dir.path.chmod(PASS_THROUGH)
             run_dir.path.parent.chmod(PASS_THROUGH)
-            (run_dir.path / "snapshots").chmod(0o700)
 
     @classmethod
     async def open(
-        cls, *, level: IsolationLevel = IsolationLevel.SECCOMP, state_dir: Path | None = None
+        cls,
+        *,
+        level: IsolationLevel = IsolationLevel.SECCOMP,
+        state_dir: Path | None = None,
+        keep_for: str = "",
     ) -> PlainProvider:
         """Start at exactly this level; `NotCapable` when the machine does not reach it."""
         if level > IsolationLevel.SECCOMP:
@@ -68,10 +71,10 @@ class PlainProvider(ZygoteProvider):
         promises = PROMISES[level]
         if os.getuid() == 0:
             promises |= {Promise.PROCESS_LIMIT}  # counted per user, and each is one
-        return cls(
-            Capabilities(level=level, features=found.features, promises=promises),
-            RunDir(state_dir or default_state_dir()),
+        run_dir = await asyncio.to_thread(
+            RunDir, state_dir or default_state_dir(), kind=cls.kind, keep_for=keep_for
         )
+        return cls(Capabilities(level=level, features=found.features, promises=promises), run_dir)
 
     def __repr__(self) -> str:
         return f"<PlainProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
@@ -151,8 +154,8 @@ class PlainProvider(ZygoteProvider):
             limits[resource.RLIMIT_NPROC] = processes + 1
         return limits
 
-    def _remove_forgotten(self) -> None:
-        self._snapshots.remove_forgotten(())  # every sandbox has a copy of its own
+    def _standing(self) -> tuple[Traits, ...]:
+        return ()  # every sandbox has a copy of its own
 
     def on_zygote_gone(self) -> None:
         """Each init sees its socket close, ends what is below it, and itself."""
