@@ -8,7 +8,8 @@ from msgspec import structs
 from artangram.core.errors import BadInput
 from artangram.managers import wire
 from artangram.managers.agent import SandboxSpec
-from artangram.managers.examination import NodeExamination, examine_node
+from artangram.managers.examination import NodeExamination
+from artangram.managers.selfexamination import examine_node
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.protocol import SandboxProvider, Snapshot

@@ -14,7 +14,7 @@ from msgspec import structs
 from artangram import __version__
 from artangram.core.ids import NodeId
 from artangram.managers.agent import NodeAgent
-from artangram.managers.examination import directory_info
+from artangram.managers.selfexamination import directory_info
 from artangram.orchestrator.diagnosis import ClusterDiagnosis, NodeDiagnosis, judged
 from artangram.orchestrator.records import NodeState, NodeStatus
 from artangram.sandbox.errors import SandboxError

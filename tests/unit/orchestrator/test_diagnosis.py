@@ -9,8 +9,9 @@ from msgspec import structs
 
 from artangram.core.ids import NodeId
 from artangram.managers.agent import AgentGone, Population
-from artangram.managers.examination import DirectoryInfo, NodeExamination, directory_info
+from artangram.managers.examination import DirectoryInfo, NodeExamination
 from artangram.managers.local import LocalAgent
+from artangram.managers.selfexamination import directory_info
 from artangram.orchestrator.diagnosis import ClusterDiagnosis, NodeDiagnosis, judged
 from artangram.orchestrator.examining import PATIENCE_S, examine_cluster
 from artangram.orchestrator.records import NodeState, NodeStatus
