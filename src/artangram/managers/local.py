@@ -121,7 +121,8 @@ class LocalAgent:
         if not self._begin(running):
             running.task = self._background.start(self._run(running))
             running.task.add_done_callback(partial(self._on_task_over, running))
-        self._memory.wake()
+        if not self._memory.is_awake:
+            self._memory.wake()
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         running = self._running.get(action_id)

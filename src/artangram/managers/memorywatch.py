@@ -28,6 +28,8 @@ class MemoryWatch:
         self._relieve = relieve
         self._background = background
         self._next: asyncio.TimerHandle | None = None
+        #: Does it look, or need not?
+        self.is_awake = least_mb == 0
         self._is_relieving = False
 
     @property
@@ -36,20 +38,21 @@ class MemoryWatch:
 
     def wake(self) -> None:
         """Something runs from now on."""
-        if self._least_mb and self._next is None:
+        if not self.is_awake:
             self._look_soon()
 
     def close(self) -> None:
-        self._least_mb = 0
+        self._least_mb, self.is_awake = 0, True
         if self._next is not None:
             self._next.cancel()
 
     def _look_soon(self) -> None:
+        self.is_awake = True
         self._next = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
 
     def _look(self) -> None:
         """Now and then while anything runs, and once after: only what runs takes more memory."""
-        self._next = None
+        self.is_awake = False
         if self._is_busy():
             self._look_soon()
         if not self._is_relieving and self.is_short:

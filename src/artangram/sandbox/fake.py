@@ -16,7 +16,6 @@ import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from artangram.sandbox.capabilities import Ability, Capabilities, IsolationLevel, Promise
-from artangram.sandbox.coremeter import CoreMeter
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.fakeprocess import SIGKILL, FakeProcess
 from artangram.sandbox.fakeprograms import PROGRAMS, Console, Program
@@ -28,6 +27,7 @@ from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     Command,
     CommandResult,
+    CoreMeter,
     Limits,
     Output,
     Snapshot,

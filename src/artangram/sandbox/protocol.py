@@ -48,7 +48,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one sandbox may hold for its whole life.
 
     Files live in memory and count as memory, unless `storage` is "disk".
-
     `network` and `private`: see `sandbox.network`; the operator says `private`, no caller.
     """
 
@@ -233,6 +232,24 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0 and not self.timed_out
 
 
+class CoreMeter:
+    """How long a command waited for its cores, and how much of them it had."""
+
+    def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
+        self.lease_wait_s = now - asked_at
+        self.core_s = 0.0
+        self._num_cores = num_cores
+        self._since = now
+
+    def resize(self, num_cores: int, *, now: float) -> None:
+        self.stop(now)
+        self._num_cores = num_cores
+
+    def stop(self, now: float) -> None:
+        self.core_s += self._num_cores * (now - self._since)
+        self._since = now
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of what a running command printed, in order per channel."""
 
@@ -373,14 +390,11 @@ class SandboxProvider(Protocol):
     ) -> Sandbox: ...
 
     async def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """Those that have a name or a time to go; a sandbox's own are not listed."""
+        """Those that have a name or a time to go."""
         ...
 
     async def forget(self, snapshot: Snapshot) -> bool:
-        """Drop a snapshot's files; sandboxes already started from it keep theirs.
-
-        False if there is no such snapshot.
-        """
+        """Sandboxes started from it keep their files. False if there is no such snapshot."""
         ...
 
     async def close(self) -> None: ...

@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, Protocol
 
-from artangram.sandbox.coremeter import CoreMeter
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
@@ -32,7 +31,7 @@ from artangram.sandbox.namespace.results import (
     result_of,
 )
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import Command, CommandResult
+from artangram.sandbox.protocol import Command, CommandResult, CoreMeter
 
 GRACE_S = 1.0
 NUM_OUTLETS = 2

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Literal
 
-from artangram.sandbox.coremeter import CoreMeter
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import init, request
 from artangram.sandbox.namespace.cores import Hold
@@ -32,7 +31,7 @@ from artangram.sandbox.namespace.results import (
     result_of,
 )
 from artangram.sandbox.process import WINDOW_BYTES, OnOutput, ProcessInput, TerminalSize
-from artangram.sandbox.protocol import Command, CommandResult, Output
+from artangram.sandbox.protocol import Command, CommandResult, CoreMeter, Output
 
 NOTHING_PRINTED = Printed(b"", b"", 0)
 END_OF_FILE = b"\x04"

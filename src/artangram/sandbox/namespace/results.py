@@ -7,14 +7,13 @@ import posixpath
 
 from msgspec import Struct
 
-from artangram.sandbox.coremeter import CoreMeter
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
 from artangram.sandbox.inside.processes import NO_DIRECTORY
 from artangram.sandbox.inside.request import run_order
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.network import PROXY_ENVIRON, is_proxied
-from artangram.sandbox.protocol import DEFAULT_PATH, Command, CommandResult
+from artangram.sandbox.protocol import DEFAULT_PATH, Command, CommandResult, CoreMeter
 from artangram.sandbox.user import WORK_DIR
 
 SIGKILL = 9
