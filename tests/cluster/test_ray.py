@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 from busy_machine import PATIENCE_S, within
@@ -19,6 +21,8 @@ import artangram
 from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Client
 from artangram_bench.rayhosts import HASTY, RayHost, until
+from artangram_bench.soakload import Load
+from artangram_bench.soakwatch import Watch
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'artangram[ray]'")
 pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
@@ -200,6 +204,43 @@ async def test_an_agent_outlives_its_raylet(world: RayWorld) -> None:
     adopted = f"Ray node {world.late.name}: claimed 1 CPUs and adopted its agent"
     await asyncio.to_thread(world.says, adopted)
     assert world.agent(world.late) == agent
+
+
+async def test_every_action_ends_once_while_raylets_are_killed(world: RayWorld) -> None:
+    hosts = (world.worker, world.late)
+    is_over = asyncio.Event()
+    with Watch(
+        lambda: {pid: h.name for h in hosts for pid in h.host.pids()}, checks_cores=False
+    ) as watch:
+        async with artangram.connect(world.url, token=TOKEN) as client:
+            load = Load(
+                client,
+                is_over=lambda _: is_over.is_set(),
+                rng=Random(1),
+                host_of=watch.host_of_action,
+                may_fail=lambda host, at: False,
+            )
+            acting = asyncio.create_task(load.run(6))
+            await asyncio.gather(*(asyncio.to_thread(raylet_lost, world, h) for h in hosts))
+            is_over.set()
+            await acting
+            await load.ask_again()
+    runs = Counter(run.action for run in watch.seen)
+    assert (load.violations, watch.error) == ([], None)
+    assert len(load.actions) > 20
+    assert {run.host for run in watch.seen} >= {host.name for host in hosts}
+    assert set(runs.values()) == {1}, "no action ran twice"
+
+
+def raylet_lost(world: RayWorld, host: RayHost) -> None:
+    """Kill the raylet of a host; return when Ray has lost the node, and has it again."""
+    lost, again = f"{host.name}: Ray has lost it", f"{host.name}: claimed 1 CPUs and adopted"
+    before = {text: world.log.read_text().count(text) for text in (lost, again)}
+    for raylet in host.pids("raylet/raylet"):
+        os.kill(raylet, signal.SIGKILL)
+    until(lambda: world.log.read_text().count(lost) > before[lost], world.log)
+    host.start_ray(world.head, cpus=1)
+    until(lambda: world.log.read_text().count(again) > before[again], world.log)
 
 
 async def test_a_drained_node_gives_its_cpus_back(world: RayWorld) -> None:
