@@ -125,13 +125,13 @@ class LiveExecutor:
     def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
         """It is a new, empty node."""
         if self.manager.agents.get(agent.node) is agent:
-            self._keep(agent.node, found, node.encoded())
+            self.keep(agent_name(agent.node, found), node.encoded())
             self._post(NodeJoined(node.pool, agent.node, node.spec))
 
     def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
         """It was here before the orchestrator was restarted."""
         if self.manager.agents.get(agent.node) is agent:
-            self._keep(agent.node, found, node.encoded())
+            self.keep(agent_name(agent.node, found), node.encoded())
             self._settle(agent.node, found)
             self._reattach(agent.node, found)
             self.trust(agent.node)
@@ -288,7 +288,7 @@ class LiveExecutor:
             node, new_agent, manager=self.manager, listener=self, on_error=self._on_error
         )
         self._replacing.discard(node)
-        self._keep(node, found)
+        self.keep(agent_name(node, found))
         self._post(NodeJoined(self._pools[node], node))
 
     def _acknowledge(self, node: NodeId, run: RunId) -> None:
@@ -321,7 +321,7 @@ class LiveExecutor:
     def _reconcile(
         self, node: NodeId, found: NodeInventory, *, is_known: bool, past: Past | None
     ) -> None:
-        self._keep(node, found)
+        self.keep(agent_name(node, found))
         if not is_known and past is not None and not past.is_empty:
             why = "the orchestrator was restarted, and what ran on its node is gone"
             self._post(NodeLost(self._pools[node], node, why))
@@ -330,9 +330,9 @@ class LiveExecutor:
         if is_known:
             self._reattach(node, found)
 
-    def _keep(self, node: NodeId, found: NodeInventory, body: bytes = b"") -> None:
+    def keep(self, name: str, body: bytes = b"") -> None:
         """The next process is to know this agent again."""
-        self._post(None, kept=KeptRecord(id=agent_name(node, found), body=body))
+        self._post(None, kept=KeptRecord(id=name, body=body))
 
     def _settle(self, node: NodeId, found: NodeInventory) -> None:
         """Hear what ended there, and end what the journal does not know."""

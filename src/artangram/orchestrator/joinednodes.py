@@ -52,6 +52,8 @@ class NodeTaker(Listener, Protocol):
 
     def add(self, agent: NodeAgent, node: JoinedNode) -> None: ...
 
+    def keep(self, name: str, body: bytes) -> None: ...
+
     def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None: ...
 
     def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None: ...
@@ -143,18 +145,19 @@ class JoinedNodes:
 
     def _restore(self, past: Past, roster: Roster, scheduler: Scheduler) -> None:
         """Wait for the agents that had joined before the restart."""
-        found: dict[NodeId, tuple[str, JoinedNode]] = {}
+        found: dict[NodeId, str] = {}
         for name, record in past.kept.items():
             kind, _, rest = name.partition(":")
             node, _, incarnation = rest.rpartition(":")
             if kind == "agent" and record.body:
-                kept = msgspec.json.decode(record.body, type=JoinedNode)
-                found[NodeId(node)] = incarnation, kept
+                found[NodeId(node)] = incarnation
         for known in scheduler.nodes():
             if known.id in found:
-                incarnation, kept = found[known.id]
-                agent = roster.expect(known.id, kept.machine, incarnation)
+                name = f"agent:{known.id}:{found[known.id]}"
+                kept = msgspec.json.decode(past.kept[name].body, type=JoinedNode)
+                agent = roster.expect(known.id, kept.machine, found[known.id])
                 self._executor.add(agent, kept)
+                self._executor.keep(name, past.kept[name].body)  # It may be away for another life.
                 self._background.start(self._attach(agent, kept, self._executor.returned))
 
 
