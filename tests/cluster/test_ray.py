@@ -29,9 +29,9 @@ pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
 
 TOKEN = "callers-token"
 FREE = """
-import ray
+import ray, sys
 ray.init("auto", logging_level="ERROR", log_to_driver=False)
-print(ray.available_resources().get("CPU", 0.0))
+print(ray.available_resources().get(sys.argv[1], 0.0))
 """
 SEEN = """
 import ray, sys, time
@@ -141,7 +141,7 @@ async def test_nodes_of_ray_get_agents_and_run_actions(world: RayWorld) -> None:
 
 async def test_rays_own_tasks_find_no_cpu_that_is_claimed(world: RayWorld) -> None:
     world.says(f"Ray node {world.head.name}: claimed 1 CPUs for the head")
-    assert await asyncio.to_thread(world.head.python, FREE) == "0.0\n"
+    assert await asyncio.to_thread(world.head.python, FREE, "CPU") == "0.0\n"
 
 
 async def test_ray_tells_callers_where_the_head_is(world: RayWorld) -> None:
@@ -247,7 +247,7 @@ async def test_a_drained_node_gives_its_cpus_back(world: RayWorld) -> None:
     async with artangram.connect(world.url, token=TOKEN) as client:
         await client.drain(world.late.name)
     await asyncio.to_thread(world.says, f"Ray node {world.late.name}: its agent has left")
-    assert await asyncio.to_thread(world.head.python, FREE) == "1.0\n"
+    assert await asyncio.to_thread(world.head.python, FREE, "CPU") == "1.0\n"
 
 
 async def test_closing_leaves_no_process_and_no_claim(world: RayWorld) -> None:
@@ -256,7 +256,7 @@ async def test_closing_leaves_no_process_and_no_claim(world: RayWorld) -> None:
     assert not is_alive(agent)
     for host in (world.head, world.worker, world.late):
         assert host.pids("artangram") == []
-    assert await asyncio.to_thread(world.head.python, FREE) == "3.0\n"
+    assert await asyncio.to_thread(world.head.python, FREE, "CPU") == "3.0\n"
     with pytest.raises(BadInput, match="no Artangram serves on the Ray cluster"):
         async with artangram.connect(f"ray://{world.head.ray_address}"):
             pass
@@ -268,6 +268,30 @@ async def test_a_placement_group_is_all_that_is_claimed(world: RayWorld) -> None
     async with artangram.connect(world.url, token=TOKEN) as client:
         await until_joined(client, world.worker.name)
     assert f"Left out Ray node {world.late.name}: the placement group" in world.log.read_text()
-    assert await asyncio.to_thread(world.head.python, FREE) == "2.0\n"
+    assert await asyncio.to_thread(world.head.python, FREE, "CPU") == "2.0\n"
     assert world.stop() == 0
     assert world.worker.pids("artangram") == []
+
+
+async def test_gpus_are_left_to_ray_or_claimed_with_their_node(world: RayWorld) -> None:
+    for raylet in world.late.pids("raylet/raylet"):
+        os.kill(raylet, signal.SIGKILL)
+    await asyncio.to_thread(world.late.start_ray, world.head, cpus=1, more=("--num-gpus", "2"))
+    left = f"Left out Ray node {world.late.name}: it has 2 GPUs; add --ray-gpu-nodes"
+    claimed = f"Ray node {world.late.name}: claimed 1 CPUs, 2 GPUs and started its agent"
+    for option, told, free in ((), left, "2.0\n"), (("--ray-gpus",), claimed, "0.0\n"):
+        world.start(*option)
+        await asyncio.to_thread(world.says, told)
+        assert await asyncio.to_thread(world.head.python, FREE, "GPU") == free
+        if option:
+            assert "CUDA_VISIBLE_DEVICES=0,1" in environ_of(world.agent(world.late))
+            async with artangram.connect(world.url, token=TOKEN) as client:
+                await until_joined(client, world.late.name)
+                (node,) = (n for n in (await client.status()).nodes if n.node == world.late.name)
+            assert node.labels["gpus"] == "2"
+        assert world.stop() == 0
+    assert await asyncio.to_thread(world.head.python, FREE, "GPU") == "2.0\n"
+
+
+def environ_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_text().split("\0")

@@ -66,12 +66,13 @@ def watch_settings(
     *,
     cpus: int | None,
     with_gpu_nodes: bool,
+    with_gpus: bool,
     placement_group: str | None,
     state_dir: Path,
 ) -> WatchSettings | None:
     """What the options ask for; `None` without --ray. Raises `BadInput`."""
     if address is None:
-        if cpus is not None or with_gpu_nodes or placement_group is not None:
+        if cpus is not None or with_gpu_nodes or with_gpus or placement_group is not None:
             raise BadInput("--ray", "is missing, and another option needs it", "add --ray auto")
         return None
     return WatchSettings(
@@ -79,5 +80,6 @@ def watch_settings(
         cluster=cluster_of(kept_token(state_dir, "join-token")),
         cpus=cpus,
         with_gpu_nodes=with_gpu_nodes,
+        with_gpus=with_gpus,
         placement_group=placement_group,
     )

@@ -65,6 +65,10 @@ _RayCpus = Annotated[
 _RayGpuNodes = Annotated[
     bool, typer.Option("--ray-gpu-nodes", help="Use the CPUs of Ray nodes with GPUs, too.")
 ]
+_RayGpus = Annotated[
+    bool,
+    typer.Option("--ray-gpus", help="Claim the GPUs of Ray's nodes, too, with their CPUs."),
+]
 _RayGroup = Annotated[
     str | None,
     typer.Option(help="Claim only the bundles of this placement group of Ray: its id or name."),
@@ -96,6 +100,7 @@ def up(
     ray: _Ray = None,
     ray_cpus: _RayCpus = None,
     ray_gpu_nodes: _RayGpuNodes = False,
+    ray_gpus: _RayGpus = False,
     ray_placement_group: _RayGroup = None,
     token: _Token = None,
     json: _Json = None,
@@ -115,6 +120,7 @@ def up(
         ray,
         cpus=ray_cpus,
         with_gpu_nodes=ray_gpu_nodes,
+        with_gpus=ray_gpus,
         placement_group=ray_placement_group,
         state_dir=state_dir,
     )

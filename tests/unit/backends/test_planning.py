@@ -4,7 +4,7 @@ from typing import Any
 
 from artangram.backends.ray.planning import (
     ClaimSettings,
-    CpuClaim,
+    NodeClaim,
     PlacementBundle,
     RayNode,
     node_of,
@@ -51,12 +51,35 @@ def test_a_dead_node_is_no_node() -> None:
 def test_nodes_with_gpus_are_left_out_and_named() -> None:
     names, left = claims([a_node("a"), a_node("b", gpus=4)], ClaimSettings())
     assert names == ["a"]
-    assert left == {"b": "it has 4 GPUs; add --ray-gpu-nodes to use its CPUs"}
+    why = "it has 4 GPUs; add --ray-gpu-nodes to use its CPUs, --ray-gpus to claim both"
+    assert left == {"b": why}
 
 
 def test_nodes_with_gpus_are_used_when_asked_for() -> None:
     names, left = claims([a_node("b", gpus=4)], ClaimSettings(with_gpu_nodes=True))
     assert (names, left) == (["b"], {})
+
+
+def test_gpus_stay_with_ray_unless_they_are_asked_for() -> None:
+    nodes = [a_node("a", cpus=8, gpus=4), a_node("b", cpus=2)]
+    for settings, gpus, rests in (
+        (ClaimSettings(with_gpu_nodes=True), [0, 0], ["4 GPUs", ""]),
+        (ClaimSettings(with_gpu_nodes=True, cpus=6), [0, 0], ["2 CPUs and 4 GPUs", ""]),
+        (ClaimSettings(with_gpus=True), [4, 0], ["", ""]),
+    ):
+        found, left = planned(nodes, settings, held=())
+        assert [claim.gpus for claim in found] == gpus
+        assert [claim.rest for claim in found] == rests
+        assert left == {}
+    assert [claim.amount for claim in found] == ["8 CPUs, 4 GPUs", "2 CPUs"]
+
+
+def test_gpus_of_a_bundle_are_claimed_when_asked_for() -> None:
+    bundle = PlacementBundle(index=0, cpus=3, gpus=1, node="id-a")
+    for is_asked in (False, True):
+        settings = ClaimSettings(with_gpus=is_asked, bundles=(bundle,))
+        (claim,), _ = planned([a_node("a", gpus=8)], settings, held=())
+        assert (claim.cpus, claim.gpus, claim.rest) == (3, float(is_asked), "")
 
 
 def test_a_node_without_cpus_is_left_out() -> None:
@@ -74,7 +97,7 @@ def test_a_claim_has_all_cpus_or_as_many_as_wanted() -> None:
 def test_the_heads_own_node_is_claimed_without_an_agent_even_with_gpus() -> None:
     own = a_node("a", gpus=1)
     found, _ = planned([own], ClaimSettings(here=own.id), held=())
-    assert found == [CpuClaim(node=own, cpus=8, has_agent=False)]
+    assert found == [NodeClaim(node=own, cpus=8, has_agent=False)]
 
 
 def test_of_two_nodes_with_one_name_the_claimed_one_stays() -> None:
@@ -93,5 +116,5 @@ def test_of_a_placement_group_only_its_bundles_are_claimed() -> None:
         PlacementBundle(index=2, cpus=0, node="id-b"),
     )
     found, left = planned(nodes, ClaimSettings(bundles=bundles), held=())
-    assert found == [CpuClaim(node=nodes[0], cpus=3, bundle=1)]
+    assert found == [NodeClaim(node=nodes[0], cpus=3, bundle=1)]
     assert set(left.values()) == {"the placement group has no CPUs there"}

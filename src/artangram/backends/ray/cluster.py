@@ -94,7 +94,8 @@ def bundles_of(name: str) -> Iterator[PlacementBundle]:
     for index, amounts in row["bundles"].items():
         node = row["bundles_to_node_id"].get(index)
         if node:
-            yield PlacementBundle(index=index, cpus=int(amounts.get("CPU", 0)), node=node)
+            cpus, gpus = int(amounts.get("CPU", 0)), float(amounts.get("GPU", 0))
+            yield PlacementBundle(index=index, cpus=cpus, gpus=gpus, node=node)
 
 
 def _answers(url: str) -> bool:

@@ -18,6 +18,8 @@ class AgentOrder(Struct, frozen=True, kw_only=True):
     fingerprint: str
     token: str
     cores: int
+    gpus: float = 0.0
+    """That its warden claims; the agent has them in its environment."""
     patience_s: float
     """How long the agent stays without an orchestrator."""
 
@@ -52,8 +54,9 @@ class WatchSettings(Struct, frozen=True, kw_only=True, tag="settings"):
     cpus: int | None = None
     """To claim on each node; all of its CPUs by default."""
     with_gpu_nodes: bool = False
+    with_gpus: bool = False
     placement_group: str | None = None
-    """CpuClaim its bundles and nothing else: an id, a name, or NAMESPACE/NAME."""
+    """Claim its bundles and nothing else: an id, a name, or NAMESPACE/NAME."""
 
 
 class HeadServes(Struct, frozen=True, kw_only=True, tag="serve"):

@@ -1,4 +1,4 @@
-"""Keeps one agent running on a Ray node. An actor that holds the claim on the node's CPUs.
+"""Keeps one agent running on a Ray node. An actor that holds the claim on its CPUs and GPUs.
 
 - The agent lives in a session of its own, without a parent: neither the end of this actor nor that
   of the raylet ends it. A warden that is started again finds it by its lock and adopts it.
@@ -45,6 +45,7 @@ def agent_words(order: AgentOrder) -> list[str]:
     return [
         *("agent", "--join", at, "--node", order.node, "--fingerprint", order.fingerprint),
         *("--cores", str(order.cores), "--patience-s", f"{order.patience_s:g}"),
+        *(("--label", f"gpus={order.gpus:g}") if order.gpus else ()),
     ]
 
 

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from artangram.backends.ray.planning import CpuClaim, RayNode
+from artangram.backends.ray.planning import NodeClaim, RayNode
 from artangram.backends.ray.records import NAMESPACE, AgentOrder, AgentState, HeadServes
 from artangram.backends.ray.warden import ABANDONED_S, Warden, end_agent
 
@@ -36,7 +36,7 @@ CLOSE_S = 30.0
 class _HeldWarden:
     """One warden, and what is known of its agent."""
 
-    claim: CpuClaim
+    claim: NodeClaim
     actor: Any
     answer: Any
     """Under way, or `None`."""
@@ -75,7 +75,7 @@ class Wardens:
             if name.startswith("warden-") and not name.startswith(self._prefix):
                 self._end_stranger(name)
 
-    def keep(self, claims: Sequence[CpuClaim], *, alive: Collection[str]) -> None:
+    def keep(self, claims: Sequence[NodeClaim], *, alive: Collection[str]) -> None:
         """Hold these claims and no others."""
         wanted = {claim.node.id: claim for claim in claims if claim.node.id not in self._left}
         for node_id in self._held.keys() - wanted.keys():
@@ -103,7 +103,7 @@ class Wardens:
     def _prefix(self) -> str:
         return f"warden-{self._cluster}-"
 
-    def _started(self, claim: CpuClaim) -> _HeldWarden:
+    def _started(self, claim: NodeClaim) -> _HeldWarden:
         """Its warden, found or started; it waits until Ray has the CPUs."""
         strategy: Any = NodeAffinitySchedulingStrategy(claim.node.id, soft=False)
         if claim.bundle is not None:
@@ -119,6 +119,7 @@ class Wardens:
                 lifetime="detached",
                 get_if_exists=True,
                 num_cpus=claim.cpus,
+                num_gpus=claim.gpus,
                 max_restarts=-1,
                 scheduling_strategy=strategy,
             )
@@ -126,7 +127,7 @@ class Wardens:
         )
         return _HeldWarden(claim, actor, actor.look.remote(order), time.monotonic())
 
-    def _order(self, claim: CpuClaim) -> AgentOrder | None:
+    def _order(self, claim: NodeClaim) -> AgentOrder | None:
         if not claim.has_agent:
             return None
         assert self._serve is not None
@@ -137,6 +138,7 @@ class Wardens:
             fingerprint=self._serve.fingerprint,
             token=self._serve.join_token,
             cores=claim.cpus,
+            gpus=claim.gpus,
             patience_s=ABANDONED_S,
         )
 
@@ -149,7 +151,7 @@ class Wardens:
         done, _ = ray.wait([held.answer], timeout=0)
         if not done:
             if held.state is None and now >= held.asked_at + WAITING_S:
-                self._tell(held, f"waits for {held.claim.cpus} CPUs that Ray has given to others")
+                self._tell(held, f"waits for {held.claim.amount} that Ray has given to others")
             return
         answer, held.answer = held.answer, None
         try:
@@ -163,17 +165,18 @@ class Wardens:
             self._held.pop(held.claim.node.id, None)
 
     def _learn(self, held: _HeldWarden, state: AgentState) -> None:
-        held.state, cpus = state, held.claim.cpus
+        held.state, amount = state, held.claim.amount
+        rest = f"; Ray keeps {held.claim.rest}" if held.claim.rest else ""
         if not held.claim.has_agent:
-            self._tell(held, f"claimed {cpus} CPUs for the head, which runs there")
+            self._tell(held, f"claimed {amount} for the head, which runs there{rest}")
         elif state.has_left:
-            self._tell(held, f"its agent has left; Ray has its {cpus} CPUs back")
+            self._tell(held, f"its agent has left; Ray has its {amount} back")
             self._left.add(held.claim.node.id)
             _kill(self._held.pop(held.claim.node.id).actor)
         elif state.pid is not None:
             how = "adopted its agent" if state.is_adopted else "started its agent"
             more = f" ({state.trouble})" if state.trouble else ""
-            self._tell(held, f"claimed {cpus} CPUs and {how}{more}")
+            self._tell(held, f"claimed {amount} and {how}{more}{rest}")
         elif state.trouble:
             self._tell(held, f"its agent ended: {state.trouble}")
 

@@ -74,7 +74,11 @@ class NodeWatch:
     def __init__(self, settings: WatchSettings, tell: Callable[[FromWatch], None]) -> None:
         self._settings = settings
         self._tell = tell
-        self._claims = ClaimSettings(cpus=settings.cpus, with_gpu_nodes=settings.with_gpu_nodes)
+        self._claims = ClaimSettings(
+            cpus=settings.cpus,
+            with_gpu_nodes=settings.with_gpu_nodes,
+            with_gpus=settings.with_gpus,
+        )
         self._wardens = Wardens(settings.cluster, lambda text: tell(Said(text)))
         self._left: dict[str, str] = {}
 
