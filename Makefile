@@ -26,11 +26,13 @@ test-peers:
 	sh tests/install_peers.sh $(PEERS_VENV)
 	$(PEERS_VENV)/bin/python -m pytest -q tests/peers
 
-# Ten thousand actions under random faults, twice, and 200 rounds of kill -9: needs root and iproute2, takes 45 minutes.
+# Ten thousand actions under random faults, twice, 200 rounds of kill -9, and a run on Ray that loses a host: needs root and iproute2,
+# takes 50 minutes.
 soak: $(STAMP)
 	$(BIN)/artangram bench soak --json benchmarks/results/soak.json
 	$(BIN)/artangram bench soak --policy elastic --seed 2 --json benchmarks/results/soak_elastic.json
 	$(BIN)/artangram bench kill --json benchmarks/results/kill.json
+	$(BIN)/artangram bench quickstart --json benchmarks/results/quickstart.json
 
 cover: $(STAMP)
 	$(BIN)/pytest -q tests/unit/core --cov --cov-fail-under=100

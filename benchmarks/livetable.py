@@ -64,6 +64,55 @@ def overhead(figures: Any) -> Iterator[Row]:
         )
 
 
+def ray(figures: Any) -> Iterator[Row]:
+    hosts = "Two agents over TLS run"
+    for what, times, least in (
+        ("Ray runs tasks", figures["times_tasks"], 3),
+        ("callers await Ray's async actors", figures["times_calls"], 4),
+    ):
+        yield Row(
+            f"{hosts} **{times:.2f}x** as many no-op actions a second as {what} on as many hosts",
+            at_least(times, least),
+        )
+    tcp = figures["tcp_of_unix"]
+    yield Row(
+        f"One agent over TLS runs **{tcp:.2f}x** as many actions a second as over a unix socket",
+        at_least(tcp, 0.6),
+    )
+    cpu = {rate["name"]: median(rate["cpu_us"]) for rate in figures["rates"]}
+    yield Row(
+        f"A no-op action costs **{cpu['2 agents over TLS']:.0f} us** of CPU time in all processes; "
+        f"a Ray task {figures['cpu_of_tasks']:.2f}x, an awaited call {figures['cpu_of_calls']:.2f}x"
+    )
+    trace = (
+        f"{figures['trajectories']} coding trajectories with real sandboxes on {figures['cores']} "
+        "cores: actions are"
+    )
+    for size, better in (
+        ("`num_cpus=1`", figures["better_than_one"]),
+        ("their largest size", figures["better_than_largest"]),
+    ):
+        text = f"{trace} **{better:.2f}x** faster than as Ray tasks with {size}"
+        yield Row(text, at_least(better, 1.5))
+
+
+def quickstart(figures: Any) -> Iterator[Row]:
+    alone, on_ray = figures["alone"]["last"], figures["on_ray"]["last"]
+    yield Row(
+        f"The quick start's task ends at a reward of **{on_ray:.2f}** on three hosts with Ray, one "
+        f"of which lost power, and at {alone:.2f} on one machine; it begins at "
+        f"{figures['on_ray']['first']:.2f}",
+        at_least(on_ray, 0.75, ""),
+    )
+    elsewhere = sum(
+        count for host, count in figures["failed_by_host"].items() if host != figures["lost_host"]
+    )
+    yield Row(
+        f"The loss of that host fails **{elsewhere}** actions on others",
+        at_most(elsewhere, 0, ""),
+    )
+
+
 LIVE_PEERS = {
     "pods:0.5/4": "with pods of request 0.5 and limit 4",
     "overcommit": "with time sharing by the kernel",
@@ -205,6 +254,8 @@ def _p99(values: list[float]) -> float:
 ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "sandbox": sandbox,
     "overhead": overhead,
+    "ray": ray,
+    "quickstart": quickstart,
     "live": live,
     "services": services,
     "functions": functions,

@@ -20,6 +20,7 @@ from artangram_bench.live_agents import live_agents
 from artangram_bench.mopd import mopd
 from artangram_bench.overhead import overhead
 from artangram_bench.predict import predict
+from artangram_bench.quickstart import quickstart
 from artangram_bench.quota import quota
 from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
@@ -45,6 +46,7 @@ for verb in (
     rollout,
     isolation,
     learn,
+    quickstart,
     soak,
     kill,
     predict,

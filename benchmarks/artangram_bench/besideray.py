@@ -33,7 +33,14 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.options import between
-from artangram_bench.hosts import CAN_MAKE_HOSTS, WHY_NOT, Host, some_hosts
+from artangram_bench.hosts import (
+    CAN_MAKE_HOSTS,
+    WHY_NOT,
+    Host,
+    children_of,
+    cpu_s,
+    some_hosts,
+)
 from artangram_bench.live_plans import DUTIES, Plan, SuiteFiles, plans
 from artangram_bench.rayhosts import RayHost, until
 from artangram_bench.raypeerwire import (
@@ -57,6 +64,8 @@ class RateRow(Struct, frozen=True, kw_only=True):
     name: str
     per_s: list[float]
     """By round."""
+    cpu_us: list[float]
+    """Of all processes that take part, per action, by round: the same on a busy machine."""
 
 
 class ActRow(Struct, frozen=True, kw_only=True):
@@ -81,6 +90,9 @@ class RayFigures(Struct, frozen=True, kw_only=True):
     times_tasks: float
     times_calls: float
     tcp_of_unix: float
+    cpu_of_tasks: float
+    """CPU time of a Ray task over that of an action."""
+    cpu_of_calls: float
     trajectories: int
     acts: list[ActRow]
     better_than_one: float
@@ -147,6 +159,7 @@ class _Measure:
     ) -> RayFigures:
         rates = await self._rates(rounds, actions, rng)
         of = {rate.name: median(rate.per_s) for rate in rates}
+        cpu = {rate.name: median(rate.cpu_us) for rate in rates}
         acts = await self._acts(traces, trajectories, rng)
         ours, one, largest = (row.mean_s() for row in acts)
         return RayFigures(
@@ -155,6 +168,8 @@ class _Measure:
             times_tasks=of[OURS] / of[TASKS],
             times_calls=of[OURS] / of[CALLS],
             tcp_of_unix=of[OURS_ONE] / of[UNIX],
+            cpu_of_tasks=cpu[TASKS] / cpu[OURS],
+            cpu_of_calls=cpu[CALLS] / cpu[OURS],
             trajectories=trajectories,
             acts=acts,
             better_than_one=one / ours,
@@ -174,13 +189,23 @@ class _Measure:
                 contenders[name] = partial(self._ask, asked)
             for warm_up in contenders.values():
                 await warm_up()
-            found: dict[str, list[float]] = {name: [] for name in contenders}
+            rows = {name: RateRow(name=name, per_s=[], cpu_us=[]) for name in contenders}
             for _ in range(rounds):
                 for name in rng.sample(sorted(contenders), len(contenders)):
-                    began_at = perf_counter()
+                    pids = self._pids(of_ray=name in (TASKS, CALLS))
+                    began_at, began_s = perf_counter(), cpu_s(pids)
                     await contenders[name]()
-                    found[name].append(actions / (perf_counter() - began_at))
-        return [RateRow(name=name, per_s=per_s) for name, per_s in found.items()]
+                    rows[name].per_s.append(actions / (perf_counter() - began_at))
+                    rows[name].cpu_us.append((cpu_s(pids) - began_s) / actions * 1e6)
+        return list(rows.values())
+
+    def _pids(self, *, of_ray: bool) -> list[int]:
+        """All that takes part on one side, callers included."""
+        if of_ray:
+            return [pid for host in self._ray for pid in host.pids()]
+        here = os.getpid()
+        agents = children_of(here)  # Those on hosts are below an init, which counts nothing.
+        return [here, *agents, *(pid for host in self._ours for pid in host.processes())]
 
     async def _acts(self, traces: int, trajectories: int, rng: random.Random) -> list[ActRow]:
         shop = SuiteFiles(self._folder)
@@ -325,16 +350,17 @@ def _actions(plan: Plan, shop: SuiteFiles, most: int) -> list[PeerAction]:
 def _print(output: Printer, figures: RayFigures) -> None:
     output.table(
         f"No-ops per second, {figures.cores} cores a worker",
-        ["", "p50", "least", "most"],
+        ["", "p50", "least", "most", "CPU us each"],
         [
-            [one.name, f"{median(one.per_s):.0f}", f"{min(one.per_s):.0f}", f"{max(one.per_s):.0f}"]
+            [one.name, *(f"{of(one.per_s):.0f}" for of in (median, min, max)), _cpu(one)]
             for one in figures.rates
         ],
     )
     output.console.print(
         f"Two agents: {figures.times_tasks:.2f}x Ray tasks (goal {TASKS_AT_LEAST:g}x), "
         f"{figures.times_calls:.2f}x awaited actor calls (goal {CALLS_AT_LEAST:g}x). One agent: "
-        f"TLS is {figures.tcp_of_unix:.2f}x of a unix socket (goal {TCP_AT_LEAST:g}x).",
+        f"TLS is {figures.tcp_of_unix:.2f}x of a unix socket (goal {TCP_AT_LEAST:g}x). CPU time: "
+        f"a task costs {figures.cpu_of_tasks:.2f}x, a call {figures.cpu_of_calls:.2f}x.",
         soft_wrap=True,
     )
     output.table(
@@ -357,3 +383,7 @@ def _print(output: Printer, figures: RayFigures) -> None:
         f"{ACT_AT_LEAST:g}x). Load afterwards {figures.load_after}.",
         soft_wrap=True,
     )
+
+
+def _cpu(row: RateRow) -> str:
+    return f"{median(row.cpu_us):.0f}"

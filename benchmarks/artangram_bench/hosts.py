@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,30 @@ def _ip(*words: str) -> None:
 def environ(**more: str) -> dict[str, str]:
     """Of a process that imports what we import, and this very tree."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
+
+
+def processes_in(spaces: Container[str]) -> list[int]:
+    """The processes whose namespace of processes is one of these."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # It has ended meanwhile.
+            if os.readlink(f"/proc/{name}/ns/pid") in spaces:
+                found.append(int(name))
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """CPU time of these processes so far, and of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Host:
@@ -61,6 +85,11 @@ class Host:
         program = "from artangram.cli import main; raise SystemExit(main())"
         return self.run(sys.executable, "-c", program, *words, log=log, **more)
 
+    def processes(self) -> list[int]:
+        """Every process here, as this machine numbers them."""
+        inits = [child for init in self._inits for child in children_of(init.pid)]
+        return processes_in({os.readlink(f"/proc/{init}/ns/pid") for init in inits})
+
     def pids(self) -> list[int]:
         """The processes that `run` started, as this machine numbers them."""
         return [init.pid for init in self._inits]
@@ -68,9 +97,8 @@ class Host:
     def end(self, patience_s: float) -> list[int]:
         """Tell the programs here to end (SIGTERM), as a supervisor does; their exit codes."""
         for init in self._inits:
-            children = Path(f"/proc/{init.pid}/task/{init.pid}/children").read_text().split()
-            for child in children:
-                os.kill(int(child), signal.SIGTERM)
+            for child in children_of(init.pid):
+                os.kill(child, signal.SIGTERM)
         return [init.wait(patience_s) for init in self._inits]
 
     def power_off(self) -> None:

@@ -4,11 +4,11 @@ A host has one init, under which Ray and everything else of the test run; killin
 failure. Hosts have no name service, so each knows its own name from a file.
 """
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from artangram_bench.hosts import Host, environ
@@ -105,17 +105,12 @@ class RayHost:
 
     def pids(self, *needles: str) -> list[int]:
         """Processes of this host whose command lines have all of these, as this process numbers."""
-        space = os.readlink(f"/proc/{self._init}/ns/pid")
         found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    words = (entry / "cmdline").read_bytes().decode(errors="replace")
-                    is_here = os.readlink(entry / "ns/pid") == space
-                except OSError:
-                    continue
-                if is_here and all(needle in words for needle in needles):
-                    found.append(int(entry.name))
+        for pid in self.host.processes():
+            with suppress(OSError):  # It has ended meanwhile.
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                if all(needle in words for needle in needles):
+                    found.append(pid)
         return found
 
     def _environ(self, **more: str) -> dict[str, str]:
