@@ -12,7 +12,7 @@ from scheduler_machine import machine
 from scheduler_world import examples
 
 from artangram.core.scheduling import lanes
-from artangram.core.scheduling.action import Outcome
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.baselines.fcfs import FcfsLane
 from artangram.core.scheduling.baselines.tangram import UnitDivision
 from artangram.core.scheduling.cpupools import CpuPools
@@ -81,13 +81,11 @@ def twice(real: Method) -> Method:
 
 
 def unless_cancelled(real: Method) -> Method:
-    def end(
-        context: Scheduler, ticket: Ticket, outcome: Outcome, *args: object, **at: object
-    ) -> None:
-        if outcome is not Outcome.CANCELLED:
-            real(context, ticket, outcome, *args, **at)
+    def report(context: Scheduler, record: ActionRecord) -> None:
+        if record.outcome is not Outcome.CANCELLED:
+            real(context, record)
 
-    return end
+    return report
 
 
 def guessing_in_one_twin(real: Method) -> Method:

@@ -55,17 +55,16 @@ def checked(action: Action) -> Action:
         raise BadInput("priority", f"{action.priority} is out of range", fix)
     if action.work_s is action.timeout_s is action.deadline_at is None:
         return action  # Most name no time at all.
-    _not_negative("work_s", action.work_s)
+    times = (action.work_s, action.timeout_s, action.deadline_at)
+    for name, value in zip(_TIMES, times, strict=True):
+        if value is not None and not 0 <= value < math.inf:
+            raise BadInput(name, f"{value!r} is not a time", "give a number of seconds, 0 or more")
     if action.work_s is not None and action.work_s > MOST_WORK_S:
         raise BadInput("work_s", f"{action.work_s!r} is too long", f"give {MOST_WORK_S:g} at most")
-    _not_negative("timeout_s", action.timeout_s)
-    _not_negative("deadline_at", action.deadline_at)
     return action
 
 
-def _not_negative(field: str, value: float | None) -> None:
-    if value is not None and not (0 <= value < math.inf):
-        raise BadInput(field, f"{value!r} is not a time", "give a number of seconds, 0 or more")
+_TIMES = ("work_s", "timeout_s", "deadline_at")
 
 
 class Outcome(StrEnum):

@@ -22,6 +22,9 @@ class CpuPools:
     def __init__(self, placement: dict[Resource, Placement], push: Push) -> None:
         self._placement = placement
         self._push = push
+        #: Was any trajectory ever opened for another one, and any node ever drained? Most clusters
+        #: see neither, and need not look for what follows from it.
+        self.has_families = self.has_drained = False
 
     def of(self, ticket: Ticket) -> Placement | None:
         """The CPU pool `ticket` needs, if any; a form has at most one."""
@@ -38,7 +41,7 @@ class CpuPools:
         if placement is None:
             return
         placement.check(ticket)
-        if placement.lives_here(trajectory):
+        if len(self._placement) == 1 or placement.lives_here(trajectory):
             return
         for name, others in self._placement.items():
             # Two pools whose trajectories wait for memory of each other would wait for ever.
@@ -52,6 +55,7 @@ class CpuPools:
 
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory begins."""
+        self.has_families |= opened.parent is not None
         for placement in self._placement.values():
             placement.open(opened)
 
@@ -76,13 +80,6 @@ class CpuPools:
             if placement.is_leaving(trajectory):
                 placement.leave(trajectory)
                 self.place_waiting(placement, now)
-
-    def has_sandbox(self, ticket: Ticket) -> None:
-        """`ticket` starts: its trajectory has a sandbox from now on."""
-        if ticket.node is not None and ticket.action.trajectory is not None:
-            placement = self.of(ticket)
-            assert placement is not None
-            placement.has_sandbox(ticket.action.trajectory)
 
     def has_files(self, ticket: Ticket) -> bool:
         """Has the trajectory of `ticket` anything to lose on its node?"""
@@ -112,6 +109,7 @@ class CpuPools:
     def drain(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:
         """A node takes no new trajectories, or takes them again; nothing happens without it."""
         placement = self._placement[resource]
+        self.has_drained = True
         if node in placement.lanes:
             placement.drain(node, is_on=is_on)
             self.place_waiting(placement, now)

@@ -78,67 +78,68 @@ class Lifetimes:
     """The limits of open trajectories; those without any cost nothing."""
 
     def __init__(self) -> None:
-        self._limited: dict[TrajectoryId, _Limited] = {}
-        self._heap: list[tuple[float, int, int, _Limited]] = []
+        #: Both are empty where no trajectory has a limit, which saves every caller a look.
+        self.limited: dict[TrajectoryId, _Limited] = {}
+        self.heap: list[tuple[float, int, int, _Limited]] = []
         self._most = FEWEST
         self._seq = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def open(self, opened: TrajectoryOpened, now: float) -> None:
         """A trajectory begins, and rests."""
         if opened.idle_s is None and opened.lifetime_s is None:
             return
-        limited = self._limited[opened.trajectory] = _Limited(opened.trajectory, opened.idle_s)
+        limited = self.limited[opened.trajectory] = _Limited(opened.trajectory, opened.idle_s)
         if opened.lifetime_s is not None:
             self._push(now + opened.lifetime_s, 0, limited)
         self.rests(opened.trajectory, now)
 
     def goes_on(self, trajectory: TrajectoryId) -> None:
         """It has an action again."""
-        limited = self._limited.get(trajectory)
+        limited = self.limited.get(trajectory)
         if limited is not None:
             limited.num_rests += 1
 
     def rests(self, trajectory: TrajectoryId, now: float) -> None:
         """It has no action any more."""
-        limited = self._limited.get(trajectory)
+        limited = self.limited.get(trajectory)
         if limited is not None and limited.idle_s is not None:
             limited.num_rests += 1
             self._push(now + limited.idle_s, limited.num_rests, limited)
 
     def end(self, trajectory: TrajectoryId) -> None:
         """It is closed."""
-        self._limited.pop(trajectory, None)
+        self.limited.pop(trajectory, None)
 
     def next_at(self) -> float | None:
         """When the next limit is over, if nothing happens."""
-        while self._heap and not self._counts(self._heap[0]):
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        while self.heap and not self._counts(self.heap[0]):
+            heappop(self.heap)
+        return self.heap[0][0] if self.heap else None
 
     def take_due(self, now: float) -> list[Close]:
         """What has to be closed now; said again every `AGAIN_S` until it is."""
         due: list[Close] = []
         while (at := self.next_at()) is not None and at <= now:
-            _, _, num_rests, limited = heappop(self._heap)
+            _, _, num_rests, limited = heappop(self.heap)
             why = "it rested for longer than it may" if num_rests else "its lifetime is over"
             due.append(Close(limited.trajectory, why))
             self._push(now + AGAIN_S, num_rests, limited)
         return due
 
     def _push(self, at: float, num_rests: int, limited: _Limited) -> None:
-        if len(self._heap) >= self._most:
-            self._heap = [entry for entry in self._heap if self._counts(entry)]
-            heapify(self._heap)
-            self._most = max(FEWEST, 2 * len(self._heap))
+        if len(self.heap) >= self._most:
+            self.heap = [entry for entry in self.heap if self._counts(entry)]
+            heapify(self.heap)
+            self._most = max(FEWEST, 2 * len(self.heap))
         self._seq += 1
-        heappush(self._heap, (at, self._seq, num_rests, limited))
+        heappush(self.heap, (at, self._seq, num_rests, limited))
 
     def _counts(self, entry: tuple[float, int, int, _Limited]) -> bool:
         _, _, num_rests, limited = entry
-        is_open = self._limited.get(limited.trajectory) is limited
+        is_open = self.limited.get(limited.trajectory) is limited
         return is_open and num_rests in (0, limited.num_rests)
 
 
@@ -147,9 +148,9 @@ def pace(
 ) -> float:
     """Seconds of its limit that pass for `ticket` in one second on `allocation`.
 
-    With the clock, where it has no limit or shares what it runs on with others.
+    With the clock, where it shares what it runs on with others.
     """
-    if not isinstance(allocation, Cores) or ticket.action.timeout_s is None:
+    if not isinstance(allocation, Cores):
         return 1.0
     form, units = ticket.form, allocation.units
     if not form.is_elastic:

@@ -5,12 +5,14 @@
   least expected time per chance to end, over all stretches that it could be given next (the inverse
   of its Gittins index). With a certain duration that is the rest of it: shortest remaining time
   first. Where chances to end sink with age, the rank rises, and new work goes first.
-- A distribution never changes, so its table of ranks is computed once, when it is asked for.
+- A distribution never changes, so its ranks are computed once, when they are asked for: that of an
+  action that has not run, which is all that most are asked for, without those of older ones.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 STEPS = 4
 """Bins to a factor of two: durations within 19 % of each other count as alike."""
@@ -27,6 +29,8 @@ LOG_STEP = math.log(2.0) / STEPS
 
 LOGS = tuple((index + 0.5 + FIRST) * LOG_STEP for index in range(NUM_BINS))
 """The log of the middle of each bin."""
+
+_MIDDLES = tuple(0.5 * (begin + end) for begin, end in pairwise(EDGES))
 
 OUTLIVED = 1.0
 """An action that outlived everything believed of it is expected to take this share of its age
@@ -53,7 +57,7 @@ def bin_of(duration_s: float) -> int:
 class Distribution:
     """How likely each duration is."""
 
-    __slots__ = ("_ages", "_ranks", "chances", "first", "mean_s", "median_s", "spread")
+    __slots__ = ("_ages", "_ranks", "_unrun", "chances", "first", "mean_s", "median_s", "spread")
 
     def __init__(self, weights: Sequence[float], first: int = 0) -> None:
         """`weights` are of the bins from `first` on, in any unit; not all of them are zero."""
@@ -70,9 +74,10 @@ class Distribution:
         self.chances = [weight / total for weight in kept]
         self._ages: list[float] = []
         self._ranks: list[float] = []
-        self.mean_s, self.median_s = _mean_and_median(first, self.chances)
-        #: The deviation of the log: 0.7 is a factor of two either way.
-        self.spread = _spread(first, self.chances)
+        #: The rank of an action that has not run.
+        self._unrun: float | None = None
+        #: The spread is the deviation of the log: 0.7 is a factor of two either way.
+        self.mean_s, self.median_s, self.spread = _moments(first, self.chances)
 
     def __repr__(self) -> str:
         return f"<Distribution: about {self.median_s:.3g} s, spread {self.spread:.2f}>"
@@ -84,11 +89,13 @@ class Distribution:
 
     def rank_s(self, attained_s: float) -> float:
         """Expected time per chance to end, after `attained_s`."""
+        if attained_s <= 0.0:
+            if self._unrun is None:
+                self._unrun = _unrun_rank(self.first, self.chances)
+            return self._unrun
         if not self._ranks:
             self._ages, self._ranks = _table(self.first, self.chances)
         ages, ranks = self._ages, self._ranks
-        if attained_s <= 0.0:
-            return ranks[0]
         at = bisect_right(ages, attained_s)
         if at == len(ages):
             return OUTLIVED * attained_s
@@ -133,24 +140,39 @@ class KnownDuration:
 Belief = Distribution | KnownDuration
 
 
-def _mean_and_median(first: int, chances: Sequence[float]) -> tuple[float, float]:
-    mean = median = below = 0.0
-    for index, chance in enumerate(chances, first):
-        middle = 0.5 * (EDGES[index] + EDGES[index + 1])
+def _moments(first: int, chances: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, median and the deviation of the log."""
+    mean = median = below = log_mean = log_square = 0.0
+    for chance, middle, log in zip(chances, _MIDDLES[first:], LOGS[first:], strict=False):
         if below <= 0.5:
             median = middle
         if below < TYPICAL:
             counted = chance if below + chance < TYPICAL else 1.0 - below
             mean += counted * middle
         below += chance
-    return mean, median
+        weighed = chance * log
+        log_mean += weighed
+        log_square += weighed * log
+    return mean, median, math.sqrt(max(0.0, log_square - log_mean * log_mean))
 
 
-def _spread(first: int, chances: Sequence[float]) -> float:
-    logs = LOGS[first : first + len(chances)]
-    mean = sum(chance * log for chance, log in zip(chances, logs, strict=True))
-    square = sum(chance * log * log for chance, log in zip(chances, logs, strict=True))
-    return math.sqrt(max(0.0, square - mean * mean))
+def _curve(first: int, chances: Sequence[float]) -> list[tuple[float, float]]:
+    """At the end of each bin: the time expected to be spent until then, and the chance to end."""
+    points = []
+    begin, survivors, spent = EDGES[first], 1.0, EDGES[first]
+    for end, chance in zip(EDGES[first + 1 :], chances, strict=False):
+        left = survivors - chance
+        if left < 0.0:
+            left = 0.0
+        spent += (end - begin) * 0.5 * (survivors + left)
+        begin, survivors = end, left
+        points.append((spent, 1.0 - left))
+    return points
+
+
+def _unrun_rank(first: int, chances: Sequence[float]) -> float:
+    """The first rank of `_table`: no stretch from the beginning is steeper."""
+    return 1.0 / max([ended / spent for spent, ended in _curve(first, chances)])
 
 
 def _table(first: int, chances: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -161,25 +183,21 @@ def _table(first: int, chances: Sequence[float]) -> tuple[list[float], list[floa
     later one on the curve (integral, F). From the last age to the first, it leads to the nearest
     corner of the upper hull of the later points.
     """
-    begin, survivors, spent = EDGES[first], 1.0, EDGES[first]
-    points = [(0.0, 0.0), (spent, 0.0)]
-    for index, chance in enumerate(chances, first):
-        left = max(0.0, survivors - chance)
-        spent += (EDGES[index + 1] - begin) * 0.5 * (survivors + left)
-        begin, survivors = EDGES[index + 1], left
-        points.append((spent, 1.0 - left))
-    ages = [0.0, *EDGES[first : first + len(chances)]]
+    points = [(0.0, 0.0), (EDGES[first], 0.0), *_curve(first, chances)]
+    ages = [0.0, *EDGES[first : first + len(chances) + 1]]
     hull = [points.pop()]
     ranks = []
-    while points:
-        point = points.pop()
-        while len(hull) > 1 and _slope(point, hull[-2]) >= _slope(point, hull[-1]):
+    for at, share in reversed(points):
+        till, ended = hull[-1]
+        slope = (ended - share) / (till - at)
+        while len(hull) > 1:
+            till, ended = hull[-2]
+            further = (ended - share) / (till - at)
+            if further < slope:
+                break
             hull.pop()
-        ranks.append(1.0 / _slope(point, hull[-1]))
-        hull.append(point)
+            slope = further
+        ranks.append(1.0 / slope)
+        hull.append((at, share))
     ranks.reverse()
-    return [*ages, begin], [*ranks, OUTLIVED * begin]
-
-
-def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
-    return (other[1] - one[1]) / (other[0] - one[0])
+    return ages, [*ranks, OUTLIVED * ages[-1]]

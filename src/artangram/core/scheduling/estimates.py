@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from artangram.core.ids import JobId
@@ -24,6 +25,7 @@ from artangram.core.scheduling.distribution import (
     Belief,
     Distribution,
     KnownDuration,
+    bin_of,
 )
 from artangram.core.scheduling.evidence import Cell, CellHabits
 from artangram.core.scheduling.scaling import Scaling
@@ -93,21 +95,14 @@ class _Recent(Generic[K, V]):
 class _Caller:
     """How wrong one job is about the work of one kind: the log of work over what it stated."""
 
-    __slots__ = ("_bias", "_count", "_squares")
+    __slots__ = ("_bias", "_count", "_squares", "factor", "spread")
 
     def __init__(self) -> None:
         self._count = self._bias = self._squares = 0.0
-
-    @property
-    def factor(self) -> float:
-        """What its statements are to be multiplied with."""
-        return math.exp(self._bias)
-
-    @property
-    def spread(self) -> float:
-        """How far off they are then: the deviation of the log."""
-        prior = STATED_FOR * STATED_SPREAD * STATED_SPREAD
-        return math.sqrt((prior + self._squares) / (STATED_FOR + self._count))
+        #: What its statements are to be multiplied with.
+        self.factor = 1.0
+        #: How far off they are then: the deviation of the log.
+        self.spread = STATED_SPREAD
 
     def observe(self, log_error: float) -> None:
         error = max(-MOST_ERROR, min(MOST_ERROR, log_error))
@@ -118,6 +113,12 @@ class _Caller:
         if self._count >= 2.0 * MEMORY:
             self._count *= 0.5
             self._squares *= 0.5
+        self.factor = math.exp(self._bias)
+        prior = STATED_FOR * STATED_SPREAD * STATED_SPREAD
+        self.spread = math.sqrt((prior + self._squares) / (STATED_FOR + self._count))
+
+
+_UNKNOWN_CALLER = _Caller()
 
 
 class Estimates:
@@ -153,7 +154,7 @@ class Estimates:
         stated_s = action.work_s
         if stated_s is None:
             return cell.belief()
-        caller = self._callers.get((action.job, action.kind)) or _Caller()
+        caller = self._callers.get((action.job, action.kind)) or _UNKNOWN_CALLER
         spread = caller.spread
         expected_s = max(stated_s * caller.factor, LEAST_WORK_S)
         if spread < CERTAIN:
@@ -184,10 +185,11 @@ class Estimates:
         Does that change what is believed of the others in the cell?
         """
         work_s = max(work_s, LEAST_WORK_S)
-        is_news = cell.add(work_s)
+        index = bin_of(work_s)
+        is_news = cell.add(index)
         while cell.parent is not None:
             cell = cell.parent
-            cell.add(work_s)
+            cell.add(index)
         if action.work_s:
             error = math.log(work_s) - math.log(action.work_s)
             key = (action.job, action.kind)
@@ -224,15 +226,19 @@ class Estimates:
 
 def _stated_belief(known: Distribution, middle_steps: int, spread_steps: int) -> Distribution:
     """What is `known` of a kind, weighed with how near it is to what a caller states."""
+    first, nearness = _near(middle_steps, spread_steps)
+    before = known.first - first
+    chances = [0.0] * before + known.chances if before > 0 else known.chances[-before:]
+    chances += [0.0] * (len(nearness) - len(chances))
+    pairs = zip(chances, nearness, strict=False)  # What is further away does not count.
+    return Distribution([(chance + DOUBT_OF_KIND) * near for chance, near in pairs], first)
+
+
+@lru_cache(maxsize=4 * MOST_STATED)
+def _near(middle_steps: int, spread_steps: int) -> tuple[int, list[float]]:
+    """How near the bins around a statement are to it, from which bin on."""
     middle, spread = middle_steps * STATED_STEP, math.exp(spread_steps * SPREAD_STEP)
     reach = 3.0 * spread
     first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
     first, last = min(first, NUM_BINS - 1), max(last, 1)
-    return Distribution(
-        [
-            (known.chance(at) + DOUBT_OF_KIND)
-            * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
-            for at in range(first, last)
-        ],
-        first,
-    )
+    return first, [math.exp(-0.5 * ((log - middle) / spread) ** 2) for log in LOGS[first:last]]

@@ -138,20 +138,23 @@ class Cell:
         self._belief = self._mixed(parent)
         return self._belief
 
-    def add(self, duration_s: float) -> bool:
-        """An action took so long. Does that change the belief?"""
-        index = bin_of(duration_s)
-        if 0.0 < self.count < LEARNING or self.count % LEARNING < 1.0 <= self.count:
+    def add(self, index: int) -> bool:
+        """A duration in bin `index` was seen. Does that change the belief?"""
+        count = self.count
+        if 0.0 < count < LEARNING or count % LEARNING < 1.0 <= count:
             parent = _UNKNOWN if self.parent is None else self.parent.belief()
-            self._habits.learn(self._seen, self.count, index=index, parent=parent.chance(index))
-        return self._note({index: 1.0})
+            self._habits.learn(self._seen, count, index=index, parent=parent.chance(index))
+        self._seen[index] = self._seen.get(index, 0.0) + 1.0
+        return self._counted()
 
     def add_longer(self, attained_s: float) -> bool:
         """An action would have taken longer than this. Does that change the belief?"""
         weights = [0.0] * NUM_BINS
         belief = self.belief()
         weights[belief.first : belief.first + len(belief.chances)] = belief.chances
-        return self._note(_beyond(weights, bin_of(attained_s)))
+        for index, mass in _beyond(weights, bin_of(attained_s)).items():
+            self._seen[index] = self._seen.get(index, 0.0) + mass
+        return self._counted()
 
     def reach(self, action_id: ActionId, attained_s: float) -> bool:
         """An action has run for so long and still runs. Does that change the belief of others?"""
@@ -167,9 +170,8 @@ class Cell:
         if self._reached.pop(action_id, None) is not None:
             self._belief = None
 
-    def _note(self, masses: dict[int, float]) -> bool:
-        for index, mass in masses.items():
-            self._seen[index] = self._seen.get(index, 0.0) + mass
+    def _counted(self) -> bool:
+        """One more duration is in `_seen`. Is the belief to be made anew?"""
         self.count += 1.0
         if self.count >= 2.0 * MEMORY:
             self._seen = {at: 0.5 * n for at, n in self._seen.items() if n > _FAINT}

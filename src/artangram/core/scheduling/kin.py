@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.core.scheduling.unplaced import Resident, Unplaced
+from artangram.core.scheduling.pools.cpu import CpuNode, Resident
+from artangram.core.scheduling.unplaced import Unplaced
 
 STUCK = (
     "every trajectory that holds memory waits for one that waits for memory; open fewer of them at "

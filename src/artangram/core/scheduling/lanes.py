@@ -50,6 +50,8 @@ class Lanes:
         self, cluster: ClusterSpec, policy: SchedulingPolicy, context: LaneContext
     ) -> None:
         self.cluster = changed_in_place(Reconfigured(), cluster, is_first=True)
+        #: Had any job ever limits? Most clusters know none, and need not look what they hold back.
+        self._has_limits = bool(cluster.limits)
         self._policy = policy
         self._context = context
         self.placement: dict[Resource, Placement] = {}
@@ -100,16 +102,17 @@ class Lanes:
     def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
         """A running ticket gives back what it holds, except what a lost node took with it."""
         allocation, lane = ticket.allocation, self._lane_of(ticket, ticket.form.resource)
-        if lane is not None and allocation is not None and not is_on(allocation, lost):
+        if lane is not None and allocation is not None and not (lost and is_on(allocation, lost)):
             lane.give_back(ticket, now)
             self._touched[lane] = None
         for side in ticket.secondary:
             lender = self._lane_of(ticket, side.resource)
-            if lender is not None and not is_on(side, lost):
+            if lender is not None and not (lost and is_on(side, lost)):
                 lender.take_back(ticket, side, now)
                 self._touched[lender] = None
         ticket.allocation, ticket.secondary = None, ()
-        self.cpu.lone_ended(ticket)
+        if ticket.action.trajectory is None:
+            self.cpu.lone_ended(ticket)
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node or device could ever serve `ticket`."""
@@ -124,7 +127,7 @@ class Lanes:
         Returns when it has something to do again although nothing happens.
         """
         touched, wakes = self._touched, self._wakes
-        if wakes.heap:
+        if wakes.heap and wakes.heap[0][0] <= now:
             for lane in wakes.take_due(now):
                 touched[lane] = None
         while (self._blocked.lacking and self._unblock(now)) or touched or self._ease(now):
@@ -232,6 +235,7 @@ class Lanes:
     def reconfigure(self, event: Reconfigured, now: float) -> None:
         """Shares, limits of jobs or pools are others now."""
         self.cluster = changed_in_place(event, self.cluster)
+        self._has_limits |= bool(event.limits)
         for name, spec in event.pools.items():
             self._counted[name].reconfigure(spec, now)
         for lane in self._lanes.values():
@@ -302,6 +306,8 @@ class Lanes:
 
     def _ease(self, now: float) -> bool:
         """Let go on what waited for its own job to give something back. Was there any?"""
+        if not self._has_limits:
+            return False
         for lane in self.cpu.take_eased():
             self._touched[lane] = None
         for lane, ticket in self._blocked.held_back():

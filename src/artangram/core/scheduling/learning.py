@@ -24,7 +24,8 @@ class Learning:
     def expect(self, ticket: Ticket) -> None:
         """`ticket` is about to wait: fill in what is believed of it."""
         action, estimates = ticket.action, self.estimates
-        self.forget(ticket)
+        if ticket.cell is not None:
+            self.forget(ticket)
         cell = ticket.cell = estimates.cell(action)
         ticket.place = None
         ticket.belief = estimates.belief(action, cell)
@@ -39,8 +40,7 @@ class Learning:
     def forget(self, ticket: Ticket) -> None:
         """`ticket` has ended, or will be expected anew."""
         cell, action_id = ticket.cell, ticket.action.id
-        if cell is None or not ticket.action.problem:
-            return
+        assert cell is not None, f"{ticket} was never expected"
         cell.leave(action_id)
         siblings = self._siblings.get(cell, {})
         siblings.pop(action_id, None)

@@ -8,9 +8,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
-from artangram.core.scheduling.pools.cpu import CpuNode
-
-Selector = frozenset[tuple[str, str]]
+from artangram.core.scheduling.pools.cpu import CpuNode, Selector
 
 SAMPLE = 8
 """Nodes compared for one trajectory, in turn: the best of a few is nearly as good as the best."""

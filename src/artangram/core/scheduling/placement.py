@@ -20,16 +20,9 @@ from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.ranking import CoreUse, NodeUse
 from artangram.core.scheduling.poolnodes import PoolNodes, SandboxCreation
-from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.pools.cpu import NOTHING, CpuNode, Resident
 from artangram.core.scheduling.shapes import KnownShapes
-from artangram.core.scheduling.unplaced import (
-    NOTHING,
-    JobMemory,
-    Party,
-    PartyKey,
-    Resident,
-    Unplaced,
-)
+from artangram.core.scheduling.unplaced import JobMemory, Party, PartyKey, Unplaced
 from artangram.core.scheduling.withoutnode import without_node
 
 NODES_PER_RESERVED = 16
@@ -184,11 +177,15 @@ class Placement:
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node could ever hold the trajectory of `ticket`."""
-        resident = self._resident_of(ticket)
-        cores, asked = self._cores_of(ticket), ticket.action.selector
-        selector = resident.selector | frozenset(asked.items()) if asked else resident.selector
-        if cores < resident.cores:
-            cores = resident.cores
+        trajectory, cores = ticket.action.trajectory, self._cores_of(ticket)
+        asked = frozenset(ticket.action.selector.items()) if ticket.action.selector else NOTHING
+        resident = self._residents.get(trajectory) if trajectory is not None else None
+        if resident is None:
+            self._shapes.check(cores, 0, asked, self._policy)
+            return
+        if resident.node is not None and cores <= resident.cores and not asked:
+            return  # It lives on a node that was chosen for as much.
+        selector, cores = resident.selector | asked, max(cores, resident.cores)
         if resident.node is not None:
             self._nodes.by_id[resident.node].check(cores, selector)
         else:
@@ -222,10 +219,6 @@ class Placement:
         party = self._unplaced.withdraw(_key(ticket), ticket)
         if party is not None:
             self._free_reserved(party)
-
-    def has_sandbox(self, trajectory: TrajectoryId) -> None:
-        """An action of `trajectory` started: its sandbox exists."""
-        self._residents[trajectory].has_sandbox = True
 
     def has_files(self, trajectory: TrajectoryId | None) -> bool:
         """Would the loss of its node cost `trajectory` anything?"""
@@ -360,8 +353,10 @@ class Placement:
         trajectory = ticket.action.trajectory
         if trajectory is None:
             node.num_lone += 1
-        elif resident.node is None:
-            self._settle(trajectory, resident, node)
+        else:
+            ticket.resident = resident
+            if resident.node is None:
+                self._settle(trajectory, resident, node)
         ticket.node = node.id
         ticket.prepare_s = self._spec.overhead_s
         if not resident.has_sandbox:
@@ -387,8 +382,9 @@ class Placement:
 
     def _resident_of(self, ticket: Ticket) -> Resident:
         trajectory = ticket.action.trajectory
-        if trajectory is not None and trajectory in self._residents:
-            return self._residents[trajectory]
+        resident = self._residents.get(trajectory) if trajectory is not None else None
+        if resident is not None:
+            return resident
         asked = ticket.action.selector
         selector = frozenset(asked.items()) if asked else NOTHING
         alone = Resident(ticket.job, selector=selector, is_lone=True)

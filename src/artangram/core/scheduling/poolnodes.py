@@ -9,10 +9,9 @@ from collections.abc import Iterable
 
 from artangram.core.ids import NodeId
 from artangram.core.scheduling.cluster import CpuSpec
-from artangram.core.scheduling.nodeindex import SAMPLE, NodeIndex, Selector
+from artangram.core.scheduling.nodeindex import SAMPLE, NodeIndex
 from artangram.core.scheduling.policies.base import Lane
-from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.core.scheduling.unplaced import NOTHING, Resident
+from artangram.core.scheduling.pools.cpu import NOTHING, CpuNode, Resident, Selector
 
 QUEUE_WEIGHT = 4.0
 """How many resident trajectories, most of which are thinking, a waiting action counts for."""

@@ -15,7 +15,7 @@ from typing import Any
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling import events
-from artangram.core.scheduling.action import Outcome, checked
+from artangram.core.scheduling.action import ActionRecord, Outcome, checked
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
 from artangram.core.scheduling.clusterevents import ClusterEvents
 from artangram.core.scheduling.deadlines import Deadlines, Lifetimes, pace
@@ -152,15 +152,17 @@ class Scheduler:
         ticket.workers = workers
         ticket.started_at = ticket.units_since = now
         ticket.unit_s = ticket.idle_s = 0.0
-        self._lanes.cpu.has_sandbox(ticket)
+        if ticket.resident is not None:
+            ticket.resident.has_sandbox = True
+        action, is_limited = ticket.action, ticket.action.timeout_s is not None
         # A sandbox on the side is made while the lane prepares the rest.
         lease = Lease(
-            action_id=ticket.action.id,
+            action_id=action.id,
             allocations=(allocation, *ticket.secondary) if ticket.secondary else (allocation,),
             workers=workers,
             prepare_s=max(prepare_s, ticket.prepare_s),
             attempt=ticket.attempt,
-            pace=pace(ticket, allocation, workers, self._pools),
+            pace=pace(ticket, allocation, workers, self._pools) if is_limited else 1.0,
         )
         self._out.append(Start(lease))
 
@@ -169,7 +171,8 @@ class Scheduler:
         ticket.count_units(now)
         ticket.allocation = cores
         ticket.units = cores.units
-        passing = pace(ticket, cores, ticket.workers, self._pools)
+        is_limited = ticket.action.timeout_s is not None
+        passing = pace(ticket, cores, ticket.workers, self._pools) if is_limited else 1.0
         self._out.append(Resize(ticket.action.id, cores, passing))
 
     def limit(self, ticket: Ticket, at: float) -> None:
@@ -183,20 +186,24 @@ class Scheduler:
         self._end(ticket, Outcome.INFRA_FAILED, reason, now)
 
     def _decide(self, now: float) -> list[Decision]:
-        deadlines = self._deadlines
+        lanes, deadlines, lifetimes = self._lanes, self._deadlines, self._lifetimes
         if deadlines.heap:
             for ticket in deadlines.take_due(now):
                 self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
-        while stuck := self._lanes.cpu.stuck():
+        while lanes.cpu.has_families and (stuck := lanes.cpu.stuck()):
             for ticket in stuck:
                 self._cancel(ticket, Outcome.REFUSED, STUCK, now)
-        self._out += self._lifetimes.take_due(now)
-        times = (self._lanes.dispatch(now), deadlines.next_at(), self._lifetimes.next_at())
-        wake = min((at for at in times if at is not None), default=None)
+        if lifetimes.heap:
+            self._out += lifetimes.take_due(now)
+        wake = lanes.dispatch(now)
+        if deadlines.heap or lifetimes.heap:
+            times = (wake, deadlines.next_at(), lifetimes.next_at())
+            wake = min((at for at in times if at is not None), default=None)
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
-        self._out += [Release(resource, node) for resource, node in self._lanes.cpu.take_emptied()]
+        if lanes.cpu.has_drained:
+            self._out += [Release(pool, node) for pool, node in lanes.cpu.take_emptied()]
         out, self._out = self._out, []
         return out
 
@@ -213,7 +220,7 @@ class Scheduler:
             self._join_trajectory(ticket)
         except BadInput as error:
             ticket = Ticket(action, _NO_FORM, seq=self._seq, now=now)
-            self._report(ticket, Outcome.REFUSED, str(error), now)
+            self._report(record_of(ticket, Outcome.REFUSED, str(error), now, began_at=None))
             return
         self._tickets[action.id] = ticket
         if action.deadline_at is not None:
@@ -228,7 +235,8 @@ class Scheduler:
         if tickets is None:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
         tickets[ticket.action.id] = ticket
-        self._lifetimes.goes_on(trajectory)
+        if self._lifetimes.limited:
+            self._lifetimes.goes_on(trajectory)
 
     def _queue(self, ticket: Ticket, now: float) -> None:
         self._learning.expect(ticket)
@@ -366,29 +374,21 @@ class Scheduler:
         *,
         began_at: float | None = None,
     ) -> None:
-        action = ticket.action
+        action, name = ticket.action, ticket.action.trajectory
         del self._tickets[action.id]
-        self._learning.forget(ticket)
-        self._report(ticket, outcome, reason, now, began_at=began_at)
-        if action.trajectory is not None:
-            name = action.trajectory
+        if action.problem:
+            self._learning.forget(ticket)
+        self._report(record_of(ticket, outcome, reason, now, began_at=began_at))
+        if name is not None:
             tickets = self._open[name] if name in self._open else self._closing[name]
             del tickets[action.id]
-            if not tickets:
-                self._lifetimes.rests(action.trajectory, now)
+            if not tickets and self._lifetimes.limited:
+                self._lifetimes.rests(name, now)
             if self._closing:
-                self._leave_if_idle(action.trajectory, now)
+                self._leave_if_idle(name, now)
 
-    def _report(
-        self,
-        ticket: Ticket,
-        outcome: Outcome,
-        reason: str,
-        now: float,
-        *,
-        began_at: float | None = None,
-    ) -> None:
-        self._out.append(Report(record_of(ticket, outcome, reason, now, began_at=began_at)))
+    def _report(self, record: ActionRecord) -> None:
+        self._out.append(Report(record))
 
 
 def _uses(ticket: Ticket) -> list[Resource]:

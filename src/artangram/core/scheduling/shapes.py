@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import NODE_LABEL, CpuSpec, NodeSpec
-from artangram.core.scheduling.nodeindex import Selector
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
+from artangram.core.scheduling.pools.cpu import Selector
 
 MOST_SHAPES = 4096
 """Shapes to remember; the oldest are forgotten first."""
@@ -43,7 +43,8 @@ class KnownShapes:
         """`BadInput` if no node that was ever here, or that the pool describes, has all that."""
         pool, request_milli = self._pool, policy.request_milli
         # A node that is not there may come back: what asks for it by its name waits.
-        selector = frozenset(asked for asked in selector if asked[0] != NODE_LABEL)
+        if selector:
+            selector = frozenset(asked for asked in selector if asked[0] != NODE_LABEL)
         is_usual = cores <= pool.cores and memory_mb <= pool.memory_mb and not selector
         if is_usual and request_milli <= 1000 * pool.cores:
             return

@@ -9,55 +9,12 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from artangram.core.ids import JobId, NodeId, TrajectoryId
+from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.scheduling.cluster import JobLimits
-from artangram.core.scheduling.nodeindex import Selector
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.pools.cpu import CpuNode, Resident, Selector
 
-NOTHING: Selector = frozenset()
 _NO_LIMITS = JobLimits()
-
-
-class Resident:
-    """A trajectory that lives on a node or will, or an action that has no trajectory."""
-
-    __slots__ = (
-        "cores",
-        "has_sandbox",
-        "image",
-        "is_leaving",
-        "is_lone",
-        "job",
-        "memory_mb",
-        "node",
-        "parent",
-        "selector",
-    )
-
-    def __init__(
-        self,
-        job: JobId,
-        *,
-        memory_mb: int = 0,
-        selector: Selector = NOTHING,
-        image: str = "",
-        is_lone: bool = False,
-    ) -> None:
-        self.job = job
-        self.memory_mb = memory_mb
-        self.selector = selector
-        self.image = image
-        #: The trajectory that waits for it.
-        self.parent: TrajectoryId | None = None
-        #: An action without a trajectory: it counts against no limit on trajectories.
-        self.is_lone = is_lone
-        #: The most that an action of it asked for at least.
-        self.cores = 0
-        self.node: NodeId | None = None
-        self.has_sandbox = False
-        #: It is closed, and its sandbox is not gone.
-        self.is_leaving = False
 
 
 Ask = tuple[int, int, Selector]

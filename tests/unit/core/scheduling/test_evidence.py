@@ -3,6 +3,7 @@
 import pytest
 
 from artangram.core.ids import ActionId
+from artangram.core.scheduling.distribution import bin_of
 from artangram.core.scheduling.evidence import MEMORY, Cell, CellHabits
 
 A, B = ActionId("a"), ActionId("b")
@@ -11,7 +12,7 @@ A, B = ActionId("a"), ActionId("b")
 def a_cell(*durations_s: float, parent: Cell | None = None) -> Cell:
     cell = Cell(parent, CellHabits(1.0, 0.3))
     for duration_s in durations_s:
-        cell.add(duration_s)
+        cell.add(bin_of(duration_s))
     return cell
 
 
@@ -46,12 +47,12 @@ def test_how_alike_siblings_are_is_learned():
     for n in range(30):
         same, other = Cell(parent, alike), Cell(parent, apart)
         for k in range(4):
-            same.add(2.0 ** (n % 7))
-            other.add(2.0 ** ((n + 3 * k) % 7))
+            same.add(bin_of(2.0 ** (n % 7)))
+            other.add(bin_of(2.0 ** ((n + 3 * k) % 7)))
     assert (alike.weight, alike.width) < (apart.weight, apart.width)
     one, another = Cell(parent, alike), Cell(parent, apart)
-    one.add(64.0)
-    another.add(64.0)
+    one.add(bin_of(64.0))
+    another.add(bin_of(64.0))
     assert one.belief().spread < another.belief().spread
 
 
@@ -84,7 +85,7 @@ def test_one_that_runs_for_long_tells_the_others():
 
 def test_a_belief_is_made_anew_seldom():
     cell = a_cell()
-    news = [cell.add(1.0) for _ in range(100)]
+    news = [cell.add(bin_of(1.0)) for _ in range(100)]
     assert news[:3] == [True, True, True]
     assert sum(news) < 15
 
@@ -99,7 +100,7 @@ def test_old_durations_fade():
 def test_one_that_lies_far_off_hardly_matters():
     cell = a_cell(*[0.05] * 40)
     before = cell.belief().rank_s(0.0)
-    cell.add(3600.0)
+    cell.add(bin_of(3600.0))
     assert cell.belief().rank_s(0.0) == pytest.approx(before, rel=0.1)
 
 

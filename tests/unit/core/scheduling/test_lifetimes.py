@@ -60,6 +60,15 @@ def test_those_without_limits_are_never_closed():
     assert closes(decisions) == wakes(decisions) == []
 
 
+def test_a_limit_of_one_is_none_of_another():
+    scheduler = a_scheduler()
+    scheduler.handle(TrajectoryOpened(T, idle_s=10.0), 0.0)
+    scheduler.handle(TrajectoryOpened(TrajectoryId("free")), 0.0)
+    scheduler.handle(Submitted(an_action("a", trajectory="free")), 5.0)
+    scheduler.handle(Finished(ActionId("a")), 6.0)
+    assert closes(scheduler.handle(ClockTicked(), 99.0)) == [RESTED]
+
+
 def test_many_short_rests_are_forgotten():
     lifetimes = Lifetimes()
     lifetimes.open(TrajectoryOpened(T, idle_s=1e6), 0.0)

@@ -104,6 +104,11 @@ class TestShapes:
         assert started(scheduler.handle(NodeLost(CPU, BIG), 1.0)) == []
         assert sorted(joined(scheduler, at=2.0)) == ["a", "b"]
 
+    def test_a_trajectory_may_ask_its_node_for_more_than_before(self):
+        scheduler = a_scheduler()
+        opened(scheduler, "t")
+        assert node_of(scheduler, "a", trajectory="t") == node_of(scheduler, "b", 3, trajectory="t")
+
     def test_a_trajectory_is_told_that_its_node_is_too_small_or_has_other_labels(self):
         scheduler = a_scheduler()
         opened(scheduler, "t")

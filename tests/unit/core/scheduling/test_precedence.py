@@ -8,14 +8,14 @@ from artangram.core.scheduling.action import checked
 from artangram.core.scheduling.distribution import KnownDuration
 from artangram.core.scheduling.events import Finished, Submitted
 from artangram.core.scheduling.policies.base import Form, Ticket
+from artangram.core.scheduling.policies.candidates import goes_first
 from artangram.core.scheduling.policies.queue import (
     LEVEL_S,
-    goes_before,
-    is_due,
     may_preempt,
     set_due,
     set_due_in_line,
 )
+from artangram.core.scheduling.policies.ranking import CoreUse
 
 
 def a_ticket(name: str, *, key: float = 0.0, rank: float = 1.0, seq: int = 1, **fields) -> Ticket:
@@ -26,12 +26,16 @@ def a_ticket(name: str, *, key: float = 0.0, rank: float = 1.0, seq: int = 1, **
     return ticket
 
 
+def goes_before(one: Ticket, other: Ticket, now: float) -> bool:
+    return goes_first(CoreUse({}), one, other, now)
+
+
 def test_without_priority_and_deadline_the_key_is_what_counts():
     ticket = a_ticket("a", key=7.0)
     assert ticket.due_at == 7.0
     set_due_in_line(ticket)
     assert ticket.due_at == 7.0
-    assert (is_due(ticket, 6.9), is_due(ticket, 7.0)) == (False, True)
+    assert ticket.due_from == 7.0
 
 
 def test_the_higher_priority_goes_first_whatever_the_ranks():
@@ -39,7 +43,7 @@ def test_the_higher_priority_goes_first_whatever_the_ranks():
     cheap = a_ticket("c", key=100.0, rank=1e-9, seq=2)
     assert goes_before(urgent, cheap, now=1.0)
     assert not goes_before(cheap, urgent, now=1.0)
-    assert not is_due(urgent, 99.0)
+    assert urgent.due_from == 100.0
 
 
 def test_an_hour_of_waiting_is_worth_a_level():
@@ -58,7 +62,7 @@ def test_equal_ranks_go_in_order_of_submission():
 def test_a_deadline_makes_an_action_due_while_it_can_still_end_in_time():
     ticket = a_ticket("a", key=100.0, deadline_at=50.0)
     assert ticket.due_at == 46.0
-    assert (is_due(ticket, 45.9), is_due(ticket, 46.0)) == (False, True)
+    assert ticket.due_from == 46.0
     late = a_ticket("b", key=100.0, deadline_at=1.0)
     assert late.due_at == 0.0  # Not before it was submitted.
 

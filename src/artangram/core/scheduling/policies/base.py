@@ -18,7 +18,7 @@ from artangram.core.scheduling.evidence import Cell
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.needs import Amounts
 from artangram.core.scheduling.policies.width import Widths
-from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.pools.cpu import CpuNode, Resident
 from artangram.core.scheduling.speedup import Speedup
 
 
@@ -41,6 +41,9 @@ class Form(Struct, frozen=True, kw_only=True):
     service: ServiceId | None = None
 
 
+_NO_BELIEF = KnownDuration(0.0)
+
+
 class Ticket:
     """An action's place in the scheduler. Lanes read it; the fields below `lane` change."""
 
@@ -56,12 +59,14 @@ class Ticket:
         "curve",
         "done_s",
         "due_at",
+        "due_from",
         "form",
         "held",
         "idle_s",
         "job",
         "key",
         "lane",
+        "leveled_rank",
         "load_s",
         "node",
         "num_turned_away",
@@ -70,6 +75,7 @@ class Ticket:
         "place_number",
         "prepare_s",
         "rank",
+        "resident",
         "secondary",
         "seq",
         "slack_s",
@@ -102,7 +108,7 @@ class Ticket:
         self.curve: Speedup | None = None
         #: What was seen of actions like it, and how long it is believed to take on one unit.
         self.cell: Cell | None = None
-        self.belief: Belief = KnownDuration(0.0)
+        self.belief: Belief = _NO_BELIEF
         #: Seconds of that duration that pass in one second on the least amount.
         self.pace = 1.0
         #: What its sandbox and its dispatch are expected to cost before it runs.
@@ -110,27 +116,27 @@ class Ticket:
         #: The virtual deadline lanes rank by: an action past it is overdue, and is not overtaken.
         self.key = now
         #: Its place among those of its own job; see `queue`.
-        self.due_at = now
+        self.due_at = self.due_from = now
+        self.leveled_rank = 0.0
         #: How long it goes without cores, at the most, because of work that came later.
         self.slack_s = 0.0
         #: The lane it waits in, or the lane of a secondary resource it is blocked at, or neither.
         self.lane: Lane | None = None
         self.blocked_at: Lane | None = None
         self.node: NodeId | None = None
+        #: Its trajectory, once that lives on a node.
+        self.resident: Resident | None = None
         self.state = State.WAITING
         self.stopping: Outcome | None = None
         self.allocation: Allocation | None = None
         self.secondary: tuple[Allocation, ...] = ()
-        #: Units it has, since when, and the unit-seconds it held before that.
+        #: Units it has, since when, the unit-seconds it held before that, and how long it had none.
         self.units = 0
         self.units_since = now
-        self.unit_s = 0.0
-        #: How long it ran without any.
-        self.idle_s = 0.0
+        self.unit_s = self.idle_s = 0.0
         self.workers = 0
         self.widths: Widths | None = None
-        self.started_at = now
-        self.began_at = now
+        self.started_at = self.began_at = now
         #: Seconds that it ran on each number of cores, where these change while it runs.
         self.held: dict[float, float] = {}
         #: Core-seconds that were expected of it when it came.

@@ -8,6 +8,8 @@
 - Between jobs, `ranking` says which goes first.
 - Tickets that left, or that came back with another rank, leave the heaps when they surface, or all
   together once they are most of them.
+- The first ticket of each job is remembered until another one goes before it, it leaves, or one of
+  them is due: most events change nothing about it.
 
 `Running` ones stand in order of their ranks. How much an elastic one is worth follows from how many
 are behind it, so what the first few leave of the cores depends on these few alone. It is remembered
@@ -19,17 +21,12 @@ think now will still ask for: half of what one asked for so far.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, merge
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
 from artangram.core.ids import JobId
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.policies.queue import (
-    goes_before,
-    is_due,
-    leveled_rank,
-    set_due,
-)
+from artangram.core.scheduling.policies.queue import set_due
 from artangram.core.scheduling.policies.ranking import CoreUse
 from artangram.core.scheduling.speedup import MOST_UNITS
 
@@ -57,12 +54,15 @@ _Entry = tuple[float, int, int, Ticket]
 class _Job:
     """The tickets of one job, in both orders."""
 
-    __slots__ = ("by_key", "by_rank", "size")
+    __slots__ = ("by_key", "by_rank", "due_from", "first", "size")
 
     def __init__(self) -> None:
         self.by_key: list[_Entry] = []
         self.by_rank: list[_Entry] = []
         self.size = 0
+        #: The ticket that goes first until `due_from`, if it is known.
+        self.first: Ticket | None = None
+        self.due_from = 0.0
 
 
 class Candidates:
@@ -93,17 +93,29 @@ class Candidates:
         job = self._jobs.get(ticket.job)
         if job is None:
             job = self._jobs[ticket.job] = _Job()
-        self._num_pushed += 1
-        ticket.place, ticket.place_number = self, self._num_pushed
-        set_due(ticket)
-        heappush(job.by_rank, (leveled_rank(ticket), ticket.seq, self._num_pushed, ticket))
-        heappush(job.by_key, (ticket.due_at, ticket.seq, self._num_pushed, ticket))
+        number = self._num_pushed = self._num_pushed + 1
+        ticket.place, ticket.place_number = self, number
+        action = ticket.action
+        if action.priority == 0 and action.deadline_at is None:
+            ticket.due_at = ticket.due_from = ticket.key
+            ticket.leveled_rank = ticket.rank
+        else:
+            set_due(ticket)
+        heappush(job.by_rank, (ticket.leveled_rank, ticket.seq, number, ticket))
+        heappush(job.by_key, (ticket.due_at, ticket.seq, number, ticket))
+        first = job.first
+        if first is not None and (
+            ticket.leveled_rank <= first.leveled_rank or ticket.due_from < job.due_from
+        ):
+            job.first = None
         job.size += 1
         self.size += 1
 
     def remove(self, ticket: Ticket) -> None:
         job = self._jobs[ticket.job]
         ticket.place = None
+        if job.first is ticket:
+            job.first = None
         job.size -= 1
         self.size -= 1
         if job.size == 0:
@@ -155,13 +167,21 @@ class Candidates:
         return not use.bounds.most or use.is_within(ticket.job, ticket.form.amounts[0])
 
     def _first_of(self, job: _Job, now: float) -> Ticket:
+        if job.first is not None and now < job.due_from:
+            return job.first
         earliest = self._head(job.by_key)
-        return earliest if is_due(earliest, now) else self._head(job.by_rank)
+        if earliest.due_from <= now:
+            job.first = None
+            return earliest
+        job.first, job.due_from = self._head(job.by_rank), earliest.due_from
+        return job.first
 
     def _head(self, heap: list[_Entry]) -> Ticket:
-        while not self._is_current(heap[0]):
+        while True:
+            _, _, number, ticket = heap[0]
+            if ticket.place is self and ticket.place_number == number:
+                return ticket
             heappop(heap)
-        return heap[0][3]
 
     def _is_current(self, entry: _Entry) -> bool:
         ticket = entry[3]
@@ -184,7 +204,11 @@ def goes_first(use: CoreUse, one: Ticket, other: Ticket, now: float) -> bool:
         if mine != theirs:
             return mine < theirs
         return _order(one, now) < _order(other, now)
-    return goes_before(one, other, now)
+    # Inside a job: what is due, then by rank; `queue` says when it is due.
+    first = one if (one.due_at, one.seq) < (other.due_at, other.seq) else other
+    if first.due_from <= now:
+        return first is one
+    return (one.leveled_rank, one.seq) < (other.leveled_rank, other.seq)
 
 
 def _order(ticket: Ticket, now: float) -> tuple[bool, float, int]:
@@ -312,12 +336,16 @@ class Running:
 
     def last_first(self) -> Iterator[Ticket]:
         """All of them, largest rank first."""
-        return merge(reversed(self.elastic), reversed(self.rigid), key=_rank, reverse=True)
+        elastic, rigid = list(self.elastic), list(self.rigid)
+        while elastic and rigid:
+            yield elastic.pop() if elastic[-1].rank >= rigid[-1].rank else rigid.pop()
+        yield from reversed(elastic or rigid)
 
     def largest_rank(self) -> float:
         """The largest rank of all; zero where nothing runs."""
-        last = [tickets[-1].rank for tickets in (self.elastic, self.rigid) if tickets]
-        return max(last, default=0.0)
+        elastic = self.elastic[-1].rank if self.elastic else 0.0
+        rigid = self.rigid[-1].rank if self.rigid else 0.0
+        return elastic if elastic > rigid else rigid
 
     def num_longer(self, rank: float) -> int:
         """How many elastic ones have a larger rank."""

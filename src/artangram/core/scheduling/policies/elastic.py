@@ -159,10 +159,10 @@ class ElasticLane(CpuLane):
         self.wake_at = self._next_wake(now)
 
     def _next_wake(self, now: float) -> float | None:
-        times = [self._pass_at()] if self._running.elastic else []
-        if len(self._running) and (self._rigid.size or self._elastic.size):
-            times.append(self._next_look)
-        return max(now, min(times)) if times else None
+        at = self._pass_at() if self._running.elastic else None
+        if (at is not None or self._running.rigid) and (self._rigid.size or self._elastic.size):
+            at = self._next_look if at is None else min(at, self._next_look)
+        return at if at is None or at > now else now
 
     def _pass_at(self) -> float:
         """When cores are to be divided anew if nothing elastic starts or ends."""

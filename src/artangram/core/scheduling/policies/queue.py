@@ -16,8 +16,8 @@ Inside a job, callers order their own actions:
   one counts as if it had an hour.
 - Between jobs neither counts: shares decide there, and no job gains by calling its work urgent.
 
-A lane calls `set_due` or `set_due_in_line` when it has set the key of a ticket, and `due_at` then
-stays as it is while the ticket stands there. Without priority and deadline it is the key.
+A lane calls `set_due` or `set_due_in_line` when it has set the key of a ticket, and what these note
+then stays as it is while the ticket stands there. Without priority and deadline it is the key.
 """
 
 from collections.abc import Mapping
@@ -201,11 +201,10 @@ class Queue:
 
 def set_due(ticket: Ticket) -> None:
     """Note where `ticket`, which has its key, stands among those of its job."""
-    action = ticket.action
-    if action.priority == 0 and action.deadline_at is None:
-        ticket.due_at = ticket.key
-    else:
-        ticket.due_at = _wanted_at(ticket) - LEVEL_S * action.priority
+    level_s = LEVEL_S * ticket.action.priority
+    ticket.due_at = _wanted_at(ticket) - level_s
+    ticket.due_from = ticket.due_at + level_s
+    ticket.leveled_rank = _leveled_rank(ticket)
 
 
 def set_due_in_line(ticket: Ticket) -> None:
@@ -216,23 +215,7 @@ def set_due_in_line(ticket: Ticket) -> None:
         ticket.due_at = min(ticket.key, action.deadline_at - LEVEL_S) - LEVEL_S * action.priority
 
 
-def is_due(ticket: Ticket, now: float) -> bool:
-    """Should it have started by now? Then only what is due before it goes first in its job."""
-    action = ticket.action
-    if action.priority == 0 and action.deadline_at is None:
-        return ticket.key <= now
-    return ticket.due_at + LEVEL_S * action.priority <= now
-
-
-def goes_before(one: Ticket, other: Ticket, now: float) -> bool:
-    """Does `one` go before `other`, of the same job?"""
-    is_one_first = (one.due_at, one.seq) < (other.due_at, other.seq)
-    if is_due(one if is_one_first else other, now):
-        return is_one_first
-    return (leveled_rank(one), one.seq) < (leveled_rank(other), other.seq)
-
-
-def leveled_rank(ticket: Ticket) -> float:
+def _leveled_rank(ticket: Ticket) -> float:
     """The order of those of a job that are not due: by priority, then by rank.
 
     One number, because a heap compares nothing faster; a power of two keeps every rank exact.

@@ -98,7 +98,7 @@ class CoreUse:
         self.eased: dict[JobId, None] = {}
         self._jobs: dict[JobId, _JobUse] = {}
         #: Those that hold or want cores.
-        self._active: dict[JobId, _JobUse] = {}
+        self.active: dict[JobId, _JobUse] = {}
         self.cores = 0
         #: The highest level of all jobs, and of those that were forgotten.
         self._highest = 0.0
@@ -113,27 +113,33 @@ class CoreUse:
 
     def want(self, job: JobId, now: float) -> None:
         """One more ticket of `job` wants cores and has none."""
-        use = self._use(job, now)
+        use = self._jobs.get(job) or self._opened(job, now)
         if not use.wanting:
             use.level = max(use.settled(now), self._level_to_start_from(now))
-            self._activate(job, use)
+            if job not in self.active:
+                self._activate(job, use)
         use.wanting += 1
 
     def unwant(self, job: JobId) -> None:
         """One ticket fewer does."""
         use = self._jobs[job]
         use.wanting -= 1
-        self._rest_if_idle(job, use)
+        if not (use.wanting or use.held):
+            self._rest(job, use)
 
     def hold(self, job: JobId, units: int, now: float) -> None:
         """`job` has `units` cores more from now on, or fewer."""
-        use = self._use(job, now)
-        self._highest = max(self._highest, use.settled(now))
+        use = self._jobs.get(job) or self._opened(job, now)
+        level = use.settled(now)
+        if level > self._highest:
+            self._highest = level
         use.held += units
         if units < 0 and use.wanting and job in self.bounds.most:
             self.eased[job] = None
-        self._activate(job, use)
-        self._rest_if_idle(job, use)
+        if job not in self.active:
+            self._activate(job, use)
+        if not (use.wanting or use.held):
+            self._rest(job, use)
 
     def standing(self, job: JobId, now: float) -> float:
         """Between jobs, the one with the smallest goes first."""
@@ -174,14 +180,14 @@ class CoreUse:
 
     def is_behind(self, job: JobId, units: int, now: float) -> bool:
         """Is it clearly behind any job that has cores, even with `units` more?"""
-        if len(self._active) == 1:
+        if len(self.active) == 1:
             return False
         if self.bounds.least and self.is_entitled(job):
             return True
         below = -self.gap(job, now)
         return any(
             use.held and other != job and self.lead(job, other, now, taken=units, given=0) < below
-            for other, use in self._active.items()
+            for other, use in self.active.items()
         )
 
     def is_ahead(self, job: JobId, now: float) -> bool:
@@ -189,7 +195,7 @@ class CoreUse:
         mine = self.standing(job, now)
         return any(
             use.wanting and other != job and self.standing(other, now) < mine
-            for other, use in self._active.items()
+            for other, use in self.active.items()
         )
 
     def reconfigure(self, now: float) -> None:
@@ -198,13 +204,13 @@ class CoreUse:
         for job, use in self._jobs.items():
             use.settled(now)
             use.share = self._shares.get(job, 1.0)
-        self._shares_active = sum(use.share for use in self._active.values())
+        self._shares_active = sum(use.share for use in self.active.values())
 
     def _level_to_start_from(self, now: float) -> float:
         """Looked up once for every instant."""
         if now != self._looked_at:
             self._looked_at = now
-            levels = [(use.settled(now), use.wanting) for use in self._active.values()]
+            levels = [(use.settled(now), use.wanting) for use in self.active.values()]
             self._highest = max([self._highest, *(level for level, _ in levels)])
             # While no job is short of cores, none is owed any.
             wanting = (level for level, is_short in levels if is_short)
@@ -212,27 +218,24 @@ class CoreUse:
         return self._virtual
 
     def _activate(self, job: JobId, use: _JobUse) -> None:
-        if job not in self._active:
-            self._active[job] = use
-            self._shares_active += use.share
+        self.active[job] = use
+        self._shares_active += use.share
 
-    def _rest_if_idle(self, job: JobId, use: _JobUse) -> None:
-        if not (use.wanting or use.held):
-            del self._active[job]
-            self._shares_active = self._shares_active - use.share if self._active else 0.0
+    def _rest(self, job: JobId, use: _JobUse) -> None:
+        del self.active[job]
+        self._shares_active = self._shares_active - use.share if self.active else 0.0
 
-    def _use(self, job: JobId, now: float) -> _JobUse:
-        use = self._jobs.get(job)
-        if use is None:
-            use = _JobUse(self._floor, self._shares.get(job, 1.0), now)
-            if len(self._jobs) >= MOST_JOBS:
-                self._forget()
-            self._jobs[job] = use
+    def _opened(self, job: JobId, now: float) -> _JobUse:
+        """The account of a job that has none."""
+        use = _JobUse(self._floor, self._shares.get(job, 1.0), now)
+        if len(self._jobs) >= MOST_JOBS:
+            self._forget()
+        self._jobs[job] = use
         return use
 
     def _forget(self) -> None:
         """Those that got least of the ones that are gone: they would begin higher, not lower."""
-        gone = [(use.level, job) for job, use in self._jobs.items() if job not in self._active]
+        gone = [(use.level, job) for job, use in self._jobs.items() if job not in self.active]
         for level, job in sorted(gone)[: (len(gone) + 1) // 2]:
             self._floor = max(self._floor, level)
             del self._jobs[job]
@@ -252,18 +255,18 @@ class NodeUse:
 
     def want(self, job: JobId, now: float) -> None:
         """See `CoreUse`."""
-        self._wanting[job] = self._wanting.get(job, 0) + 1
+        _add(self._wanting, job, 1)
         self.pool.want(job, now)
 
     def unwant(self, job: JobId) -> None:
         """See `CoreUse`."""
-        _subtract(self._wanting, job, 1)
+        _add(self._wanting, job, -1)
         self.pool.unwant(job)
 
     def hold(self, job: JobId, units: int, now: float) -> None:
         """See `CoreUse`."""
         if units:
-            _subtract(self._held, job, -units)
+            _add(self._held, job, units)
             self.pool.hold(job, units, now)
 
     def wants(self, job: JobId) -> bool:
@@ -280,10 +283,11 @@ class NodeUse:
                 self.pool.unwant(job)
 
 
-def _subtract(counts: dict[JobId, int], job: JobId, units: int) -> None:
-    left = counts.get(job, 0) - units
-    if left:
-        counts[job] = left
+def _add(counts: dict[JobId, int], job: JobId, units: int) -> None:
+    """To one of some counts; those that are zero leave."""
+    total = counts.get(job, 0) + units
+    if total:
+        counts[job] = total
     else:
         del counts[job]
 

@@ -3,14 +3,60 @@
 - A core belongs to at most one holder; `free + held` is always every core of the node.
 - Cores of one holder come from one domain when one domain has enough: the fullest that fits, so
   that the others stay whole for wider actions.
-- Memory is held by trajectories, not by actions, until their sandboxes are gone.
+- Memory is held by trajectories (`Resident`), not by actions, until their sandboxes are gone.
 """
 
 from collections.abc import Sequence
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.ids import JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import NODE_LABEL, CpuSpec, NodeSpec
+
+Selector = frozenset[tuple[str, str]]
+"""Labels, with their values."""
+
+NOTHING: Selector = frozenset()
+
+
+class Resident:
+    """A trajectory that lives on a node or will, or an action that has no trajectory."""
+
+    __slots__ = (
+        "cores",
+        "has_sandbox",
+        "image",
+        "is_leaving",
+        "is_lone",
+        "job",
+        "memory_mb",
+        "node",
+        "parent",
+        "selector",
+    )
+
+    def __init__(
+        self,
+        job: JobId,
+        *,
+        memory_mb: int = 0,
+        selector: Selector = NOTHING,
+        image: str = "",
+        is_lone: bool = False,
+    ) -> None:
+        self.job = job
+        self.memory_mb = memory_mb
+        self.selector = selector
+        self.image = image
+        #: The trajectory that waits for it.
+        self.parent: TrajectoryId | None = None
+        #: An action without a trajectory: it counts against no limit on trajectories.
+        self.is_lone = is_lone
+        #: The most that an action of it asked for at least.
+        self.cores = 0
+        self.node: NodeId | None = None
+        self.has_sandbox = False
+        #: It is closed, and its sandbox is not gone.
+        self.is_leaving = False
 
 
 class CpuNode:
