@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
@@ -67,6 +68,7 @@ def eval(
     """
     from artangram.pipeline.settings import Exam
 
+    import_module("artangram.pipeline.evaluation")  # What is not installed is named first.
     spec = read_train(file)
     output = Printer(json)
     sys.path.insert(0, str(file.parent.resolve()))

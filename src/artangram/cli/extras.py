@@ -21,6 +21,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "demo": ("sim", "service", "train", "judge", "demo"),
     "train": ("service", "train"),
     "eval": ("service", "train"),
+    "warmup": ("train",),
     "up": ("service",),
     "status": ("client",),
     "top": ("client",),

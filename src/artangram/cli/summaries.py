@@ -8,6 +8,7 @@ SUMMARIES = {
     "demo": "Train a tiny model with real tools, tests, a judge and a search API, in minutes.",
     "train": "Train a model on tasks that use a cluster.",
     "eval": "Measure a model on held-out problems of a run's tasks, one attempt each.",
+    "warmup": "Let a model imitate conversations, as a beginning for `train`.",
     "up": "Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.",
     "agent": "Join this machine to a cluster, and stay until SIGTERM, Ctrl-C or `artangram drain`.",
     "run": "Run a command in a sandbox and exit with its exit code. Put -- before the command.",

@@ -22,6 +22,7 @@ VERBS = {
     "demo": "demo",
     "train": "train",
     "eval": "evaluate",
+    "warmup": "warmup",
     "up": "up",
     "agent": "agent",
     "run": "run",
@@ -52,6 +53,7 @@ EXAMPLES = {
         "artangram train run.yaml --url $ARTANGRAM_URL",
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
+    "warmup": ("artangram warmup models/base out/first/transcripts.jsonl.gz --out models/warm",),
     "up": ("artangram up cluster.yaml --state-dir state", "artangram up --local 3"),
     "agent": ("artangram agent --join head:7411 --fingerprint sha256:... --token-file join-token",),
     "run": (

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from artangram.pipeline import exams, metrics, transcripts
-from artangram.pipeline.transcripts import Transcript
+from artangram.pipeline.transcripts import Transcript, Utterance
 
 MOST_POINTS = 500
 MOST_TRANSCRIPTS = 60
@@ -138,10 +138,7 @@ def _shortened(one: Transcript) -> Transcript:
     return msgspec.structs.replace(
         one,
         conversations=[
-            [
-                msgspec.structs.replace(part, text=part.text[:MOST_TEXT_CHARACTERS])
-                for part in conversation
-            ]
+            [Utterance(part.is_sampled, part.text[:MOST_TEXT_CHARACTERS]) for part in conversation]
             for conversation in one.conversations
         ],
     )

@@ -24,6 +24,8 @@ class Utterance(Struct, frozen=True):
 
     is_sampled: bool
     text: str
+    token_ids: tuple[int, ...] = ()
+    """The very tokens, with those that have no text."""
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
@@ -73,7 +75,8 @@ class Transcripts:
         )
 
     def _said(self, segment: Segment) -> Utterance:
-        return Utterance(segment.is_sampled, self._tokenizer.decode(segment.token_ids))
+        text = self._tokenizer.decode(segment.token_ids)
+        return Utterance(segment.is_sampled, text, segment.token_ids)
 
 
 def read(path: Path) -> list[Transcript]:

@@ -15,8 +15,9 @@ from artangram.envs.tasks import Dialogue, Teachable
 from artangram.models.config import ModelConfig
 from artangram.models.directory import save_model
 from artangram.models.llama import Llama
-from artangram.models.tokenizer import ASSISTANT, USER, ChatInput, Message, Tokenizer
+from artangram.models.tokenizer import ASSISTANT, USER, Message, Tokenizer
 from artangram.models.vocabulary import Vocabulary
+from artangram.pipeline.demonstrations import conversation
 from artangram.train.warmup import Demonstration, WarmupSettings, imitate
 
 MAX_CONTEXT = 96
@@ -24,19 +25,8 @@ MAX_CONTEXT = 96
 
 def rendered(dialogue: Dialogue, tokenizer: Tokenizer) -> Demonstration:
     """A dialogue as a session would have recorded it; the replies are imitated."""
-    tokens: list[int] = []
-    imitated: list[int] = []
-    for number, (saw, said) in enumerate(dialogue.turns):
-        chat = ChatInput([Message(USER, saw)])
-        if number == 0:
-            tokens += tokenizer.first(chat)
-        else:
-            before = Message(ASSISTANT, dialogue.turns[number - 1][1])
-            tokens += tokenizer.after(chat, reply=before, last_id=tokens[-1])
-        reply = [*tokenizer.encode(said), tokenizer.eos_id]
-        imitated += range(len(tokens), len(tokens) + len(reply))
-        tokens += reply
-    return Demonstration(tuple(tokens), tuple(imitated))
+    turns = ((Message(USER, saw), Message(ASSISTANT, said)) for saw, said in dialogue.turns)
+    return conversation([message for turn in turns for message in turn], tokenizer)
 
 
 def demonstrations(

@@ -28,6 +28,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     lr: float = 5e-3
     """Of AdamW."""
     muon_lr: float = 0.02
+    """0 trains the matrices with AdamW, too."""
     rest: float = 0.1
     """How much the tokens count that are not imitated: reading helps copying."""
 
@@ -74,7 +75,7 @@ def _learn(
     for optimiser in optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-    is_imitated = weights[later] > 1
+    is_imitated = weights[later] > rest
     return float(losses.detach()[is_imitated].mean())
 
 
@@ -83,12 +84,12 @@ def _optimisers(model: CausalModel, settings: WarmupSettings) -> list[Optimizer]
     named = model.tensors()
     shared = {named[name].data_ptr() for name in named if "embed" in name or "head" in name}
     inner = [p for p in model.parameters() if p.dim() == 2 and p.data_ptr() not in shared]
-    chosen = {id(p) for p in inner}
+    chosen = {id(p) for p in inner} if settings.muon_lr else set()
     others = [p for p in model.parameters() if id(p) not in chosen]
-    return [
-        AdamW(others, lr=settings.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
-        Muon(inner, lr=settings.muon_lr, momentum=0.9, weight_decay=0.0),
-    ]
+    adamw = AdamW(others, lr=settings.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    if not chosen:
+        return [adamw]
+    return [adamw, Muon(inner, lr=settings.muon_lr, momentum=0.9, weight_decay=0.0)]
 
 
 def _rate(step: int, steps: int) -> float:
