@@ -5,8 +5,10 @@ events in the same order. Threads and sockets do not work here: the loop would n
 """
 
 import asyncio
+import gc
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from math import ulp
 from typing import Any, TypeVar
 
@@ -50,5 +52,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """What `main` returns, however long it takes on its own clock."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with _rare_collections(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for cycles less often: hundreds of thousands of objects live to the end of a run."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

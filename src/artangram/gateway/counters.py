@@ -46,6 +46,8 @@ class Counters(Struct):
     """Turns that continued on another replica."""
     waits: int = 0
     """Times that a turn found no replica."""
+    paced: int = 0
+    """Sessions that waited until a replica had room for them."""
     lost: int = 0
     """Replicas that died."""
     stalled: int = 0

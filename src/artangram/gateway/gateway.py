@@ -3,6 +3,7 @@
 - A turn whose replica dies or is removed continues elsewhere from the tokens it has; its session
   only takes longer.
 - If configured, one replica reads the prompt of a turn and another one answers it (`prefill`).
+- With learned affinity a session begins when a replica has room for it (`firsts`).
 - Without a replica a turn waits for one; its caller's deadline is the only limit.
 - A replica that stalls (`watchdog`) is given up, as if it had died.
 - Replicas come and go at any time. The code that made an engine closes it; the gateway never does.
@@ -18,6 +19,7 @@ from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import ANY, DEFAULT, Auto, Choice, Declared, Router
 from artangram.core.rollout.costs import Rates
 from artangram.core.rollout.split import NEVER, Splits, Splitter
+from artangram.core.rollout.workingset import FEW_TURNS
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (
     Engine,
@@ -26,6 +28,7 @@ from artangram.gateway.engines.protocol import (
     FinishReason,
     TokenChunk,
 )
+from artangram.gateway.firsts import FirstTurns
 from artangram.gateway.prefill import PrefilledPrompt, Prefills
 from artangram.gateway.replica import EngineReplica, PendingTurn, observed
 from artangram.gateway.session import Session
@@ -66,6 +69,7 @@ class Gateway:
         self._sessions: dict[str, Session] = {}
         self._opened = 0
         self._changed = asyncio.Event()
+        self._firsts = FirstTurns(self._may_begin, self.counters)
         self._told: set[Fallback] = set()
         self._watchdog = Watchdog(
             stalls or StallLimits(), self.router.speeds, on_stall=self._on_stall
@@ -88,11 +92,12 @@ class Gateway:
             raise BadInput("engine", f"{engine.name!r} is here already", "give it another name")
         self._replicas[engine.name] = EngineReplica(engine, hardware=hardware)
         self._wake()
+        self._firsts.admit()
 
     async def remove(self, name: str) -> Engine:
         """Send no more turns to it; those that it has continue elsewhere."""
         replica = self._replicas.pop(name)
-        self.router.lost(replica.hardware)
+        self.router.lost(replica.hardware, replica=replica.name)
         await self._evict(replica)
         return replica.engine
 
@@ -112,6 +117,7 @@ class Gateway:
     def release(self, name: str) -> None:
         self._replicas[name].is_held = False
         self._wake()
+        self._firsts.admit()
 
     async def evict(self, name: str) -> None:
         """End the turns of this replica; they continue elsewhere, or here after `release`."""
@@ -148,10 +154,13 @@ class Gateway:
         self._sessions.pop(session.id, None)
         for replica in self._replicas.values():
             replica.forget(session.id)
+        self.router.ended(session.id)
+        self._firsts.admit()
 
     async def abort_turn(self, turn: Turn) -> None:
         """For sessions: end this turn, wherever it is."""
         turn.is_aborted = True
+        self._firsts.give_up(turn)
         self._wake()
         for replica in self.replicas:
             for request_id in replica.requests_of(turn):
@@ -164,6 +173,8 @@ class Gateway:
         idle = 0
         async with AsyncExitStack() as held:
             held.callback(self._count_end, turn)
+            if turn.number == 0:
+                await self._firsts.begin(turn)
             while turn.finish is None:
                 ahead = await self._halves.read(turn, self._open_to(turn), held=held)
                 found = await self._placed(turn, ahead)
@@ -178,6 +189,11 @@ class Gateway:
                 idle = 0 if len(turn.sampled) > before else idle + 1
                 if idle >= MOST_IDLE_ATTEMPTS:
                     raise EngineGone(f"{turn.id}: {idle} replicas ended it without a token")
+
+    def _may_begin(self, turn: Turn) -> bool:
+        now = asyncio.get_running_loop().time()
+        candidates = [one.candidate(turn, now=now) for one in self.replicas if not one.is_held]
+        return self.router.may_begin(turn.wanted, candidates)
 
     async def _attempt(
         self, turn: Turn, replica: EngineReplica, choice: Choice, *, ahead: PrefilledPrompt | None
@@ -219,11 +235,14 @@ class Gateway:
         now = asyncio.get_running_loop().time()
         try:
             with replica.serving(turn, choice, request_id=request_id, now=now) as ticket:
+                self._firsts.admit()  # The next one may have room, too.
                 yield ticket
         except EngineGone as error:
             self._lose(replica, error)
         finally:
             self._wake()
+            if replica.turns < FEW_TURNS:
+                self._firsts.admit()
 
     @contextmanager
     def _learning(self, turn: Turn, ticket: PendingTurn, choice: Choice) -> Iterator[None]:
@@ -314,7 +333,7 @@ class Gateway:
         if self._replicas.get(replica.name) is not replica:
             return  # Another of its turns was here first.
         del self._replicas[replica.name]
-        self.router.lost(replica.hardware)
+        self.router.lost(replica.hardware, replica=replica.name)
         self.counters.lost += 1
         logger.warning("replica %s is gone: %s", replica.name, error)
         if self._on_lost is not None:

@@ -189,6 +189,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
                 self.decode_s([2 * context] * lanes) - self.decode_s([context] * lanes)
             )
             / (context * lanes),
+            cache_tokens=float(self.capacity),
         )
 
     def _weights_read(self, batch: int) -> float:

@@ -114,6 +114,7 @@ class Turn:
             prompt_tokens=self.num_tokens,
             most_tokens=self.tokens_left,
             turn=self.number,
+            session=self.session,
         )
 
     @property

@@ -13,7 +13,7 @@
   longer, the more its replica reads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from msgspec import Struct, structs
 
@@ -29,6 +29,7 @@ from artangram.core.rollout.costs import (
     TokenWork,
 )
 from artangram.core.rollout.shares import ClassShares
+from artangram.core.rollout.workingset import WorkingSets
 
 ANY = "*"
 DEFAULT = "default"
@@ -87,6 +88,8 @@ class Auto(Struct, frozen=True, kw_only=True):
     """Turns must be shorter by this share before another plan is made."""
     look_every: int = 512
     """Requests between two plans."""
+    paces: bool = True
+    """Sessions begin when a replica has room for them (`workingset`)."""
 
 
 def affinity_of(value: str | Mapping[str, str | Sequence[str]]) -> Declared | Auto:
@@ -122,6 +125,8 @@ class Router:
         self.costs = Costs(self.speeds, self.habits)
         auto = affinity if isinstance(affinity, Auto) else Auto()
         self.shares = ClassShares(self.costs, margin=auto.replan, look_every=auto.look_every)
+        self._paces = isinstance(affinity, Auto) and affinity.paces
+        self._sets = WorkingSets(self.speeds)
 
     def home(self, task: str) -> str | None:
         """The class that `Auto` has given the task, or most of it."""
@@ -132,20 +137,29 @@ class Router:
         self.speeds.learn(seen)
         self.habits.learn(seen)
 
-    def lost(self, hardware: str) -> None:
+    def lost(self, hardware: str, *, replica: str) -> None:
         """A replica of that class is gone, with its requests."""
         self._probing.pop(hardware, None)
+        self._sets.lost(replica)
+
+    def ended(self, session: str) -> None:
+        """The session is closed."""
+        self._sets.end(session)
+
+    def may_begin(self, wanted: RoutedRequest, candidates: Sequence[Candidate]) -> bool:
+        """Whether a session may have its first turn now; else it waits until another one ends."""
+        return not (self._paces and candidates) or self._sets.may_begin(wanted, candidates)
 
     def choose(self, wanted: RoutedRequest, candidates: Sequence[Candidate]) -> Choice | None:
         """`None` when none of the candidates may serve the task."""
-        best = self._best_of_each_class(wanted, candidates)
-        if not best:
+        if not candidates:
             return None
         held = max(one.holds for one in candidates)
         if isinstance(self._affinity, Auto):
             self.habits.asked(wanted)
             self.shares.saw(wanted, candidates)
-            return self._learned_choice(self._affinity, wanted, best, held=held)
+            return self._learned_choice(self._affinity, wanted, candidates, held=held)
+        best = self._best_of_each_class(wanted, candidates)
         return self._declared_choice(self._affinity, wanted, best, held=held)
 
     def _declared_choice(
@@ -166,8 +180,25 @@ class Router:
         return None
 
     def _learned_choice(
-        self, auto: Auto, wanted: RoutedRequest, best: "dict[str, _Prediction]", *, held: int
+        self, auto: Auto, wanted: RoutedRequest, candidates: Sequence[Candidate], *, held: int
     ) -> Choice:
+        roomy = self._sets.open_to(wanted, candidates) if auto.paces else candidates
+        best = self._best_of_each_class(wanted, roomy)
+        classes = {one.hardware for one in candidates}
+        choice = self._learned_best(auto, wanted, best, classes=classes, held=held)
+        self._sets.place(wanted, choice.replica)
+        return choice
+
+    def _learned_best(
+        self,
+        auto: Auto,
+        wanted: RoutedRequest,
+        best: "dict[str, _Prediction]",
+        *,
+        classes: Set[str],
+        held: int,
+    ) -> Choice:
+        """Of those with room. `classes` are all that have a replica."""
         known = {name: one for name, one in best.items() if self._is_known(auto, name)}
         if (probe := self._probe(auto, best)) is not None or not known:
             return (best[probe] if probe else min(best.values(), key=_cost_s)).choice(held=held)
@@ -179,11 +210,12 @@ class Router:
         others = [one.cost_s for one in known.values() if one is not cheapest]
         self.shares.went(wanted.task, cheapest.hardware)
         is_planned = cheapest.hardware in (self.shares.of(wanted.task) or (home,))
+        is_there = home in classes
         return cheapest.choice(
             held=held,
             next_s=min(others, default=None),
-            instead_of=home if home is not None and home not in known else "",
-            spilled_from=home if home in known and not is_planned else "",
+            instead_of="" if home is None or is_there else home,
+            spilled_from=home if home is not None and is_there and not is_planned else "",
         )
 
     def _priced(self, wanted: RoutedRequest, one: "_Prediction") -> "_Prediction":

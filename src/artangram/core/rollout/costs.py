@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Mapping
+from math import inf
 
 from msgspec import Struct
 
@@ -38,6 +39,8 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
     """What each further token of a context adds to a token of everyone on the replica."""
     hit_rate: float = 1.0
     """Of what it has read before: the rest it has forgotten, and reads again."""
+    cache_tokens: float = inf
+    """Tokens of contexts that it can hold, running or kept for later; infinite if not known."""
 
     def service_s(self, work: TokenWork) -> float:
         """For a request of its own."""
@@ -86,6 +89,8 @@ class RoutedRequest(Struct, frozen=True, kw_only=True, gc=False):
     """It may write."""
     turn: int = 0
     """Turns of its session before this one."""
+    session: str = ""
+    """Its name; a request without one is a session by itself that no cache is kept for."""
 
 
 class Observed(Struct, frozen=True, kw_only=True, gc=False):

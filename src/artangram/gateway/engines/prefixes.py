@@ -82,21 +82,31 @@ class PrefixCache:
         self._hold(node)
         return node
 
-    def extend(self, session: str, node: PrefixNode, tokens: Sequence[int]) -> PrefixNode:
-        """More of these tokens was read or written; returns the node to hold from now on."""
-        whole = len(tokens) // BLOCK * BLOCK
+    def extend(
+        self, session: str, node: PrefixNode, prompt: tuple[int, ...], written: tuple[int, ...] = ()
+    ) -> PrefixNode:
+        """The prompt was read and some tokens written; returns the node to hold from now on."""
+        whole = (len(prompt) + len(written)) // BLOCK * BLOCK
         if self._is_cleared(node):
             node = self._root
         else:
             self._release(node)
-        found, end = self._walk(node, tokens, whole)
+        # Only what comes after the node: prompts are long, and most of each is known.
+        start = node.end
+        tokens = (prompt[start:] if start else prompt) + written
+        found, end = self._walk(node, tokens, whole, start=start)
         if end < found.end:
             found = self._cut_at(found, end)
         if end < whole:
-            found = self._grown(found, list(tokens[end:whole]))
+            found = self._grown(found, list(tokens[end - start : whole - start]))
         self._hold(found)
         self._note(session, found)
         return found
+
+    def stopped_at(self, session: str) -> int:
+        """Tokens that the session had when it was last extended; 0 if that is not known."""
+        stop = self._stops.get(session)
+        return 0 if stop is None else stop.end
 
     def release(self, node: PrefixNode) -> None:
         """The request is done with it; it stays while there is room."""
@@ -135,14 +145,20 @@ class PrefixCache:
         node = stop.node
         return not node.is_gone and node.cuts == stop.cuts and node.end <= min(stop.end, whole)
 
-    def _walk(self, node: PrefixNode, tokens: Sequence[int], whole: int) -> tuple[PrefixNode, int]:
-        """From a node that agrees, down to the last one that agrees in at least a block."""
+    def _walk(
+        self, node: PrefixNode, tokens: Sequence[int], whole: int, *, start: int = 0
+    ) -> tuple[PrefixNode, int]:
+        """From a node that agrees, down to the last one that agrees in at least a block.
+
+        The first of `tokens` is at `start`.
+        """
         end = node.end
-        while end == node.end and end < whole:
-            child = node.children.get(tuple(tokens[end : end + BLOCK]))
+        while end == node.end and end < whole and node.children:
+            at = end - start
+            child = node.children.get(tuple(tokens[at : at + BLOCK]))
             if child is None:
                 break
-            node, end = child, end + _common(child.tokens, tokens, end, whole)
+            node, end = child, end + _common(child.tokens, tokens, at, whole - start)
         return node, end
 
     def _cut_at(self, node: PrefixNode, end: int) -> PrefixNode:

@@ -119,16 +119,21 @@ def refuse_unfit(
     max_context: int,
     vocab_size: int | None = None,
     lacks: Collection[str] = (),
+    checked: int = 0,
 ) -> None:
     """Raise `BadInput` for a request that no weights could answer, or that needs a parameter of
-    `Sampling` that the engine lacks."""
+    `Sampling` that the engine lacks.
+
+    The first `checked` tokens of the prompt were in a request before it.
+    """
     prompt, sampling = request.prompt, request.sampling
     if not prompt:
         raise BadInput("prompt", "is empty", "begin with at least one token")
     if len(prompt) >= max_context:
         fix = f"leave room for an answer within {max_context}"
         raise BadInput("prompt", f"has {len(prompt)} tokens", fix)
-    if min(prompt) < 0 or (vocab_size is not None and max(prompt) >= vocab_size):
+    new = prompt[checked:] or prompt
+    if min(new) < 0 or (vocab_size is not None and max(new) >= vocab_size):
         known = "0 or more" if vocab_size is None else f"0 to {vocab_size - 1}"
         raise BadInput("prompt", "holds unknown tokens", f"use {known}")
     if not 1 <= sampling.max_tokens < 2**31:

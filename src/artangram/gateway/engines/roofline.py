@@ -152,6 +152,9 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         finally:
             self._forget(flight)
 
+    def _checked(self, request: EngineRequest) -> int:
+        return self._prefixes.kept(request.session)
+
     async def abort(self, request_id: str) -> None:
         self._raise_if_gone()
         if (flight := self._flights.get(request_id)) is not None:

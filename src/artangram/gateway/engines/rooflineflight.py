@@ -123,9 +123,12 @@ class FlightPrefixes:
     def keep(self, flight: RooflineFlight) -> None:
         """All of its context was read or written, and is kept while the flight goes on."""
         assert flight.prefix is not None
-        request = flight.request
-        tokens = request.prompt + flight.tokens[: flight.given]
-        flight.prefix = self._cache.extend(request.session, flight.prefix, tokens)
+        request, written = flight.request, flight.tokens[: flight.given]
+        flight.prefix = self._cache.extend(request.session, flight.prefix, request.prompt, written)
+
+    def kept(self, session: str) -> int:
+        """Tokens of the session that the last of its requests left here."""
+        return self._cache.stopped_at(session)
 
     def let_go(self, flight: RooflineFlight) -> None:
         """It has ended."""

@@ -218,7 +218,7 @@ def test_probes_that_died_with_their_replica_are_sent_again():
     router = Router(Auto(probes=1), rates={"compute": COMPUTE})
     assert router.choose(a_request("t"), BOTH).hardware == "bandwidth"
     assert router.choose(a_request("t"), BOTH).hardware == "compute"
-    router.lost("bandwidth")
+    router.lost("bandwidth", replica="b")
     assert router.choose(a_request("t"), BOTH).hardware == "bandwidth"
 
 
