@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -95,7 +96,9 @@ async def started(plans: Mapping[str, VllmSettings]) -> AsyncIterator[list[VllmP
                 await end.aclose()
 
 
-def settings(directory: Path, *, core: int, log: Path, **more: str) -> VllmSettings:
+def settings(
+    directory: Path, *, core: int, log: Path, more: tuple[str, ...] = (), **fields: Any
+) -> VllmSettings:
     """Of a server on a core of its own, as far as there are cores."""
     cores = sorted(os.sched_getaffinity(0))
     return VllmSettings(
@@ -103,13 +106,13 @@ def settings(directory: Path, *, core: int, log: Path, **more: str) -> VllmSetti
         directory=str(directory),
         max_context=CONTEXT,
         dtype="float32",
-        options=("--enforce-eager",),
+        options=("--enforce-eager", *more),
         environ={
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": str(cores[core % len(cores)]),
         },
         log=str(log),
-        **more,
+        **fields,
     )
 
 

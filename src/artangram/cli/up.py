@@ -15,6 +15,7 @@ from artangram.cli.client import plainly_refused
 from artangram.cli.headnodes import LOOPBACK, HeadNode, NodeOptions, joinable
 from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.cli.rayagents import watch_settings
+from artangram.cli.upmodel import EnginesOption, ModelOption, ModelOptions, ModelPort
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.config.providers import providers_of
@@ -36,6 +37,8 @@ class Serves(Struct, frozen=True, kw_only=True):
     url: str
     policy: str
     state_dir: str
+    model_url: str = ""
+    """Of the model's interfaces, if one is served."""
 
 
 _Agents = Annotated[
@@ -102,6 +105,9 @@ def up(
     ray_gpu_nodes: _RayGpuNodes = False,
     ray_gpus: _RayGpus = False,
     ray_placement_group: _RayGroup = None,
+    model: ModelOption = None,
+    engines: EnginesOption = "1",
+    model_port: ModelPort = 7411,
     token: _Token = None,
     json: _Json = None,
 ) -> None:
@@ -124,6 +130,7 @@ def up(
         placement_group=ray_placement_group,
         state_dir=state_dir,
     )
+    served = ModelOptions(model=model, engines=engines, port=model_port)
     options = NodeOptions(host=host, agents=agents, local=local, ray=watched)
     given = _head_node(described, cores)
     with (
@@ -134,13 +141,31 @@ def up(
     ):
         opening.add_task("opening the cluster")
 
-        def on_ready(url: str) -> None:
+        def on_ready(serves: Serves) -> None:
             opening.stop()
-            shown = None if token else secret
-            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=shown)
-            head.on_ready(url, secret)
+            _tell(output, serves, made_up=None if token else secret)
+            head.on_ready(serves.url, secret)
 
-        asyncio.run(_served(described, head, state_dir, port, secret, on_ready, output))
+        asyncio.run(_run(described, head, state_dir, port, secret, on_ready, output, served))
+
+
+async def _run(
+    described: ClusterFile,
+    head: HeadNode,
+    state_dir: Path,
+    port: int,
+    secret: str,
+    on_ready: Callable[[Serves], None],
+    output: Printer,
+    served: ModelOptions,
+) -> None:
+    async with served.served(token=secret, host=head.host, state_dir=state_dir) as model_url:
+
+        def tell(url: str) -> None:
+            place = str(state_dir.resolve())
+            on_ready(Serves(url=url, policy=described.policy, state_dir=place, model_url=model_url))
+
+        await _served(described, head, state_dir, port, secret, tell, output)
 
 
 def _head_node(described: ClusterFile, cores: int | None) -> HeadNode:
@@ -215,13 +240,16 @@ def _refused(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _tell(output: Printer, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:
+def _tell(output: Printer, serves: Serves, *, made_up: str | None) -> None:
     """Print where it serves, for people and programs; the token only if it was made up here."""
-    console = output.console
-    output.json(Serves(url=url, policy=policy, state_dir=str(state_dir.resolve())))
-    console.print(f"Serving {url} with policy {policy}; state in {state_dir}", soft_wrap=True)
-    console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
+    say = partial(output.console.print, soft_wrap=True)
+    url = serves.url
+    output.json(serves)
+    say(f"Serving {url} with policy {serves.policy}; state in {serves.state_dir}")
+    say(f"export ARTANGRAM_URL={url}")
     if made_up is not None:
-        console.print(f"export ARTANGRAM_TOKEN={made_up}", soft_wrap=True)
-    console.print(f"Dashboard: {url}/dashboard (it asks for the token)", soft_wrap=True)
-    console.file.flush()  # A caller that started us in the background reads this from a file.
+        say(f"export ARTANGRAM_TOKEN={made_up}")
+    if serves.model_url:
+        say(f"export ARTANGRAM_MODEL_URL={serves.model_url}")
+    say(f"Dashboard: {url}/dashboard (it asks for the token)")
+    output.console.file.flush()  # A caller that started us in the background reads it from a file.

@@ -245,6 +245,13 @@ def _live_cluster(path: Path) -> ClusterFile:
     return described
 
 
+def engines_named(said: str) -> EnginesSpec:
+    """A number of our own engines, or those that a file describes. Raises `BadInput`."""
+    if said.isdecimal():
+        return EnginesSpec(pools={DEFAULT: EnginePool(count=int(said))})
+    return read_engines(said)
+
+
 def _engines(item: Item, home: Path) -> EnginesSpec:
     """A number of our own engines, or those that a file describes."""
     value = item.plain()

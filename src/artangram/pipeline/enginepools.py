@@ -24,6 +24,8 @@ class EnginePool(Struct, frozen=True, kw_only=True):
     """The GPUs of each vLLM server, as `CUDA_VISIBLE_DEVICES` has them; a server for each entry."""
     kv_connector: str = ""
     """The vLLM connector by which servers prefill for each other (`split`): `NixlConnector`."""
+    structured_output: bool = False
+    """vLLM servers can hold answers to a JSON schema; transformers must know the tokenizer."""
     urls: tuple[str, ...] = ()
     """Of vLLM servers that run already, and can read the files of this machine."""
 

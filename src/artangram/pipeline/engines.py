@@ -64,6 +64,7 @@ def _vllm(pool: EnginePool, number: int, *, max_context: int, log: Path) -> Star
             max_context=max_context,
             version=version,
             kv_connector=pool.kv_connector,
+            structured_output=pool.structured_output,
             options=("--max-num-seqs", str(pool.slots), *options),
             environ={"CUDA_VISIBLE_DEVICES": pool.devices[number]} if pool.devices else {},
             log=str(log),

@@ -113,3 +113,34 @@ async def test_two_agents_by_header_are_two_trajectories(door):
         "cat": "cat",
         "dog": "dog",
     }
+
+
+async def test_a_session_that_a_caller_opened_has_a_key_of_its_own(door, http):
+    opened = [await (await http.post("/sessions", json={"task": "t"})).json() for _ in range(2)]
+    first, other = opened
+    client = door.client(token=first["api_key"])
+    asking = asyncio.create_task(client.chat.completions.create(model="any-name", messages=HELLO))
+    await door.says("cat")
+    await asking
+    lengths = {name: len(one.segments()) for name, one in door.gateway.sessions.items()}
+    assert lengths == {first["id"]: 2, other["id"]: 0}
+    headers = {"Authorization": f"Bearer {first['api_key']}"}
+    async with aiohttp.ClientSession(door.url, headers=headers) as agent:
+        verbs = [agent.get(f"/sessions/{first['id']}"), agent.delete(f"/sessions/{other['id']}")]
+        verbs.append(agent.post("/sessions", json={}))
+        assert [(await verb).status for verb in verbs] == [401] * 3
+    await http.delete(f"/sessions/{first['id']}")
+    with pytest.raises((openai.AuthenticationError, openai.APIStatusError)) as refused:
+        await chat(client)
+    assert refused.value.status_code in (401, 410)  # It is forgotten with the session's last use.
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.3)])
+async def test_a_session_with_a_key_in_use_does_not_expire(door, http):
+    opened = await (await http.post("/sessions", json={})).json()
+    asking = asyncio.create_task(chat(door.client(token=opened["api_key"])))
+    await door.engine.next_request()
+    await asyncio.sleep(0.6)
+    await door.says("cat")
+    await asking
+    assert opened["id"] in door.gateway.sessions

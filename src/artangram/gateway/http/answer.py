@@ -151,6 +151,12 @@ class GeneratedTokens(Struct, frozen=True, kw_only=True):
     tops: tuple[Alternatives, ...] = ()
 
 
+class SessionOpened(Struct, frozen=True, kw_only=True):
+    id: str
+    api_key: str
+    """Stands for this session alone, until it is closed."""
+
+
 class SessionView(Struct, frozen=True, kw_only=True):
     """A session as it can be looked at: `lines` are its main line and its forks."""
 

@@ -27,7 +27,14 @@ from starlette.routing import Route
 from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
-from artangram.gateway.http.answer import Head, ModelCard, ModelList, SessionView, generated
+from artangram.gateway.http.answer import (
+    Head,
+    ModelCard,
+    ModelList,
+    SessionOpened,
+    SessionView,
+    generated,
+)
 from artangram.gateway.http.anthropic import MessagesRequest, MessagesWork
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.conversation import Conversation
@@ -237,8 +244,10 @@ class _GatewayRoutes:
 
     async def open(self, request: Request) -> Response:
         asked = decoded(await self._body(request), OpenRequest)
-        self._idle.add(self._opened(asked.id, asked.task))
-        return _json({"id": asked.id})
+        name = f"session-{secrets.token_hex(8)}" if asked.id is None else asked.id
+        session = self._opened(name, asked.task)
+        self._idle.add(session)
+        return _json(SessionOpened(id=session.id, api_key=self._visitors.key_of(session)))
 
     async def show(self, request: Request) -> Response:
         session = self._known(request.path_params["session"])
@@ -279,7 +288,8 @@ class _GatewayRoutes:
         """The session of the request: one of its own ends with it."""
         if (visitor := self._visitor(request)) is not None:
             async with visitor.turn() as session:
-                yield session
+                with self._idle.used(session):
+                    yield session
             return
         name = request.path_params.get("session") or request.headers.get(SESSION_HEADER)
         task = request.headers.get(TASK_HEADER, "")

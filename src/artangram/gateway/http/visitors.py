@@ -1,12 +1,14 @@
-"""Keys of agents: one for each trajectory, valid while the rollout lets it run.
+"""Keys of agents: one for each trajectory, valid while the rollout lets it run, or for a session
+that a caller opened, valid until it is closed.
 
-A request with such a key belongs to the trajectory's session, whatever its address says. It may
-use the model and nothing else: no other session, and no verb that opens or closes one.
+A request with such a key belongs to that session, whatever its address says. It may use the model
+and nothing else: no other session, and no verb that opens or closes one.
 """
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from weakref import WeakValueDictionary
 
 from artangram.gateway.gateway import ContextFull
 from artangram.gateway.session import Session
@@ -41,6 +43,8 @@ class Visitors:
 
     def __init__(self) -> None:
         self._by_key: dict[str, Visitor] = {}
+        self._opened: WeakValueDictionary[str, Session] = WeakValueDictionary()
+        """The gateway holds them until they are closed."""
 
     def __repr__(self) -> str:
         return f"<Visitors: {len(self._by_key)}>"
@@ -50,15 +54,32 @@ class Visitors:
         self, session: Session, *, before_turn: Callable[[], Awaitable[None]]
     ) -> Iterator[tuple[str, Visitor]]:
         """A key and the visitor that it stands for, while the block lasts."""
-        key, visitor = f"sk-{secrets.token_urlsafe(24)}", Visitor(session, before_turn)
+        key, visitor = _a_key(), Visitor(session, before_turn)
         self._by_key[key] = visitor
         try:
             yield key, visitor
         finally:
             del self._by_key[key]
 
+    def key_of(self, session: Session) -> str:
+        """A key for a session that a caller opened."""
+        key = _a_key()
+        self._opened[key] = session
+        return key
+
     def of(self, headers: Mapping[str, str]) -> Visitor | None:
         """The visitor whose key the headers of a request carry."""
         given = headers.get("authorization", "").removeprefix("Bearer ")
+        key = given or headers.get("x-api-key", "")
         # 192 random bits: what a lookup reveals by its time helps no caller to guess one.
-        return self._by_key.get(given or headers.get("x-api-key", ""))
+        if (session := self._opened.get(key)) is not None:
+            return Visitor(session, _at_once)
+        return self._by_key.get(key)
+
+
+def _a_key() -> str:
+    return f"sk-{secrets.token_urlsafe(24)}"
+
+
+async def _at_once() -> None:
+    """Nothing is waited for before a turn."""

@@ -307,7 +307,8 @@ class GenerateRequest(Struct, kw_only=True):
 
 
 class OpenRequest(Struct, kw_only=True):
-    id: str
+    id: str | None = None
+    """Without one it gets a new name."""
     task: str = ""
 
 
