@@ -71,7 +71,7 @@ bench: $(STAMP)
 	$(BIN)/artangram bench functions --json benchmarks/results/functions.json
 	$(BIN)/artangram bench quota --json benchmarks/results/quota.json
 	$(BIN)/artangram bench gateway --json benchmarks/results/gateway.json
-	$(BIN)/artangram bench rollout --json benchmarks/results/rollout.json
+	$(BIN)/artangram bench rollout --into benchmarks/results
 	$(BIN)/artangram bench isolation --json benchmarks/results/isolation.json
 	$(BIN)/artangram bench learn --json benchmarks/results/learn.json
 	$(BIN)/artangram demo --plan --out docs/images

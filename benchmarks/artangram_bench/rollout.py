@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +14,14 @@ from artangram.core.errors import BadInput
 from artangram_bench.result import Origin
 
 if TYPE_CHECKING:
-    from artangram_bench.simulated.experiments import Settings, WeightRow
+    from artangram_bench.simulated.experiments import WeightRow
     from artangram_bench.simulated.rows import Row
     from artangram_bench.simulated.sensitivity import FluidGain
-    from artangram_bench.simulated.workload import Reading
+    from artangram_bench.simulated.settings import Settings
 
-GAINS = ("trajectories", "redundancy", "affinity", "split", "asynchrony")
-CHECKS = ("calibration", "ablation")
+GAINS = ("trajectories", "redundancy", "affinity", "crowded", "split", "asynchrony")
+CHECKS = ("calibration", "ablation", "divided")
+QUESTION = "What does each idea of the rollout gain?"
 NAMES = (*GAINS, *CHECKS, "weights", "sensitivity")
 
 
@@ -27,11 +29,11 @@ class RolloutFigures(Struct, frozen=True, kw_only=True):
     """Of one run of `artangram bench rollout`."""
 
     settings: object
-    gains: Sequence[object]
-    checks: Sequence[object]
+    gains: "Sequence[Row]"
+    checks: "Sequence[Row]"
     """Whether tasks are shaped as the paper's, and what each feature gains alone."""
-    weights: Sequence[object]
-    sensitivity: Sequence[object] = ()
+    weights: "Sequence[WeightRow]"
+    sensitivity: "Sequence[FluidGain]" = ()
     """Of the affinity gain, by a fluid."""
 
 
@@ -47,45 +49,65 @@ def rollout(
     models: Annotated[
         str, typer.Option(help="Models for the affinity experiment, with commas.")
     ] = "qwen3-8b,qwen3-14b",
-    readings: Annotated[
-        str,
-        typer.Option(help="What the paper's batch of 512 counts, for affinity: with commas."),
-    ] = "trajectories,groups",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Write each experiment into a file of its own here, when it is done."),
+    ] = None,
 ) -> None:
     """ROLLART's experiments on simulated clusters: the live rollout code on virtual time."""
     # Only here: other verbs do not need the whole pipeline.
-    from artangram_bench.simulated import experiments
-    from artangram_bench.simulated.sensitivity import sensitivity
+    from artangram_bench.simulated.settings import Settings
 
     names, output, origin = _chosen(only), Printer(json), Origin()
-    settings = experiments.Settings(
+    settings = Settings(
         scale=scale,
         batch=batch,
         seeds=tuple(range(seeds)),
         models=tuple(models.split(",")),
-        readings=tuple(_reading(name) for name in readings.split(",")),
     )
-    rows: dict[str, list[Row]] = {}
-    weights: list[WeightRow] = []
-    fluids: list[FluidGain] = []
+    every: list[RolloutFigures] = []
     for name in names:
         with _told(output, name):
-            if name == "weights":
-                weights += experiments.weights(settings)
-            elif name == "sensitivity":
-                fluids += sensitivity(settings.models)
-            else:
-                rows[name] = list(_rows(name, settings))
-    gains = [row for name in GAINS for row in rows.get(name, ())]
-    checks = [row for name in CHECKS for row in rows.get(name, ())]
-    _print_rows(output, [*gains, *checks])
-    _print_weights(output, weights)
-    _print_fluids(output, fluids)
-    figures = RolloutFigures(
-        settings=settings, gains=gains, checks=checks, weights=weights, sensitivity=fluids
+            figures = _figures(name, settings)
+        _print(output, figures)
+        every.append(figures)
+        if into is not None:
+            Printer(str(into / f"rollout_{name}.json")).json(origin.result(QUESTION, figures))
+    output.json(origin.result(QUESTION, _joined(settings, every)))
+
+
+def _figures(name: str, settings: "Settings") -> RolloutFigures:
+    """Of one experiment."""
+    # Only here: other verbs do not need the whole pipeline.
+    from artangram_bench.simulated import experiments
+    from artangram_bench.simulated.sensitivity import sensitivity
+
+    gains = list(_rows(name, settings)) if name in GAINS else []
+    checks = list(_rows(name, settings)) if name in CHECKS else []
+    return RolloutFigures(
+        settings=settings,
+        gains=gains,
+        checks=checks,
+        weights=list(experiments.weights(settings)) if name == "weights" else [],
+        sensitivity=list(sensitivity(settings.models)) if name == "sensitivity" else [],
     )
-    output.json(origin.result("What does each idea of the rollout gain?", figures))
+
+
+def _joined(settings: "Settings", every: list[RolloutFigures]) -> RolloutFigures:
+    return RolloutFigures(
+        settings=settings,
+        gains=[row for one in every for row in one.gains],
+        checks=[row for one in every for row in one.checks],
+        weights=[row for one in every for row in one.weights],
+        sensitivity=[row for one in every for row in one.sensitivity],
+    )
+
+
+def _print(output: Printer, figures: RolloutFigures) -> None:
+    _print_rows(output, [*figures.gains, *figures.checks])
+    _print_weights(output, figures.weights)
+    _print_fluids(output, figures.sensitivity)
 
 
 @contextmanager
@@ -107,22 +129,16 @@ def _chosen(only: str) -> list[str]:
     return names
 
 
-def _reading(name: str) -> "Reading":
-    from artangram_bench.simulated.workload import Reading
-
-    if f"512 {name}" not in set(Reading):
-        raise BadInput("readings", f"{name!r} is unknown", "say trajectories, groups or both")
-    return Reading(f"512 {name}")
-
-
 def _rows(name: str, settings: "Settings") -> "Iterator[Row]":
-    from artangram_bench.simulated import experiments
+    from artangram_bench.simulated import affinities, experiments
 
     by_name = {
         "trajectories": experiments.trajectories,
         "redundancy": experiments.redundancy,
         "calibration": experiments.calibration,
-        "affinity": experiments.affinity,
+        "affinity": affinities.affinity,
+        "crowded": affinities.crowded,
+        "divided": affinities.divided,
         "split": experiments.split,
         "asynchrony": experiments.asynchrony,
         "ablation": experiments.ablation,
@@ -130,7 +146,7 @@ def _rows(name: str, settings: "Settings") -> "Iterator[Row]":
     return by_name[name](settings)
 
 
-def _print_rows(output: Printer, rows: "list[Row]") -> None:
+def _print_rows(output: Printer, rows: "Sequence[Row]") -> None:
     for name in dict.fromkeys(row.experiment for row in rows):
         output.table(
             f"{name}: gain over the baseline, and the paper's",
@@ -158,7 +174,7 @@ def _cut_off(row: "Row") -> str:
     return f"{row.cancelled:.0%}{length}" if row.cancelled else ""
 
 
-def _print_weights(output: Printer, rows: "list[WeightRow]") -> None:
+def _print_weights(output: Printer, rows: "Sequence[WeightRow]") -> None:
     if not rows:
         return
     output.table(
@@ -178,7 +194,7 @@ def _print_weights(output: Printer, rows: "list[WeightRow]") -> None:
     )
 
 
-def _print_fluids(output: Printer, rows: "list[FluidGain]") -> None:
+def _print_fluids(output: Printer, rows: "Sequence[FluidGain]") -> None:
     if rows:
         output.table(
             "What affinity could gain at the same cost, by a fluid",

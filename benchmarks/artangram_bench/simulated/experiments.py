@@ -5,7 +5,6 @@ mean over the seeds, and the least and the most.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 
 from msgspec import Struct, structs
 
@@ -14,10 +13,9 @@ from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import preset
 from artangram.gateway.hardware import model_shape
 from artangram.pipeline.loops import synchronous
-from artangram.sim.fluid import alone_s, divided_s, mapped_s, needs_on
 from artangram_bench.simulated.cluster import PoolPlan, Scenario
-from artangram_bench.simulated.divisions import best_division
 from artangram_bench.simulated.rows import Row, compared, run_all
+from artangram_bench.simulated.settings import Settings, endless
 from artangram_bench.simulated.systems import (
     ALL,
     ALONE,
@@ -30,35 +28,21 @@ from artangram_bench.simulated.systems import (
 )
 from artangram_bench.simulated.tasks import TaskShape
 from artangram_bench.simulated.workload import (
-    AFFINITY,
     BOUND,
     PULL,
     PUSH,
     SHAPES,
     SWE,
-    TRAIN_DEVICES,
-    Reading,
     beside,
     mixed_tasks,
     stopping,
 )
-
-STEPS, WARM_UP = 13, 3
-"""Of runs that overlap steps: the first ones find an empty buffer."""
-
-FEW_STEPS = (6, 2)
-"""The same of batches of 512 groups, which have eight times as much in each step."""
 
 SIGMAS = (1.0, 4.0, 10.0)
 PAPER_LATENCY = {1.0: (1.23, 1.23), 10.0: (2.27, 2.27)}
 """Between them it grows from one to the other."""
 
 BOUNDS = (BOUND, 1)
-
-BLIND = "blind to hardware"
-MIXED = {"H800": 64, "H20": 24}
-ALONE_OF = {"H20": 208, "H800": 72}
-"""Devices that cost as much."""
 
 PAPER_SPLIT = {
     "qwen3-32b": {(1, 3): 1.03, (2, 2): 1.05, (3, 1): None},
@@ -71,20 +55,6 @@ says of three and one only that it is the worst."""
 ONE_OFF_OVER_SYNC_PLUS = (1.31, 1.47)
 AREAL_OVER_ONE_OFF = (1.03, 1.06)
 OURS_OVER_AREAL = (1.22, 1.36)
-
-
-class Settings(Struct, frozen=True, kw_only=True):
-    """Of all experiments of one bench."""
-
-    scale: int = 8
-    """Divides the paper's clusters and batches."""
-    batch: int = 512
-    """Trajectories of a batch with slow environments."""
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    models: tuple[str, ...] = ("qwen3-8b", "qwen3-14b")
-    """On which hardware affinity is tried."""
-    readings: tuple[Reading, ...] = tuple(Reading)
-    """Of the paper's batch, for hardware affinity."""
 
 
 def trajectories(settings: Settings) -> Iterator[Row]:
@@ -167,42 +137,6 @@ def redundancy(settings: Settings) -> Iterator[Row]:
         yield compared(
             "redundant launches", case, baseline=runs["plain"], ours=runs[case], paper=(1.0, 1.62)
         )
-
-
-def affinity(settings: Settings) -> Iterator[Row]:
-    """A mixed pool against pools of one kind that cost the same."""
-    for model, reading in product(settings.models, settings.readings):
-        mixed = _endless(MIXED, settings, model=model, reading=reading)
-        ways = {
-            BLIND: structs.replace(mixed, knows_hardware=False),
-            "declared": structs.replace(mixed, affinity=affinity_of(AFFINITY)),
-            "learned": structs.replace(mixed, affinity=affinity_of("auto")),
-        }
-        division, divided = best_division(mixed)
-        ways[division] = divided
-        alone = {
-            kind: _endless({kind: count}, settings, model=model, reading=reading)
-            for kind, count in ALONE_OF.items()
-        }
-        runs = run_all(ways | alone, settings.seeds)
-        for how in ways:
-            for kind, paper in {"H20": (1.30, 1.68), "H800": (1.12, 1.37)}.items():
-                yield compared(
-                    "hardware affinity",
-                    f"{model}, {reading}, {how}, against {kind} alone",
-                    baseline=runs[kind],
-                    ours=runs[how],
-                    paper=paper if how in ("declared", "learned") else None,
-                    fluid=_fluid(model, how, kind),
-                )
-
-
-def _fluid(model: str, how: str, kind: str) -> float | None:
-    """What a fluid would gain over devices of that kind alone."""
-    means = {name: shape.mean for name, shape in SHAPES.items()}
-    needs = {one: needs_on(one, means, model=model, hit_rate=1.0) for one in MIXED}
-    best_s = {"declared": mapped_s(needs, MIXED, AFFINITY), "learned": divided_s(needs, MIXED)}
-    return alone_s(needs[kind], ALONE_OF[kind]) / best_s[how] if how in best_s else None
 
 
 def split(settings: Settings) -> Iterator[Row]:
@@ -305,22 +239,7 @@ def ablation(settings: Settings) -> Iterator[Row]:
 
 
 def _run_by(system: System, settings: Settings) -> Scenario:
-    return system.on(_endless(system.devices, settings, train_devices=system.train_devices))
-
-
-def _endless(
-    devices: Mapping[str, int],
-    settings: Settings,
-    *,
-    model: str = "qwen3-8b",
-    reading: Reading = Reading.TRAJECTORIES,
-    train_devices: int = TRAIN_DEVICES,
-) -> Scenario:
-    scenario = mixed_tasks(
-        devices, model=model, scale=settings.scale, reading=reading, train_devices=train_devices
-    )
-    steps, warm_up = FEW_STEPS if reading is Reading.GROUPS else (STEPS, WARM_UP)
-    return structs.replace(scenario, steps=steps, warm_up=warm_up)
+    return system.on(endless(system.devices, settings, train_devices=system.train_devices))
 
 
 class WeightRow(Struct, frozen=True, kw_only=True):

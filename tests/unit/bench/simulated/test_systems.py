@@ -5,8 +5,9 @@ from msgspec import structs
 
 from artangram.gateway.hardware import model_shape
 from artangram_bench.simulated.cluster import PoolPlan, Scenario
-from artangram_bench.simulated.experiments import Settings, trajectories
+from artangram_bench.simulated.experiments import trajectories
 from artangram_bench.simulated.run import simulate
+from artangram_bench.simulated.settings import Settings
 from artangram_bench.simulated.systems import (
     ALONE,
     AREAL,
