@@ -1,6 +1,7 @@
 """A cluster of several hosts, in network namespaces: partitions, power failures, restarts."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.providing import provider_labels
 from artangram.orchestrator.records import Unreachable
+from artangram.orchestrator.trajectory import TrajectoryHandle
 from artangram.sandbox import SandboxError
 from artangram.sandbox.protocol import Snapshot
 
@@ -87,6 +89,43 @@ async def test_siblings_of_a_snapshot_succeed_on_every_host(cluster: HostCluster
         assert found == [number for number, _ in wanted]
         for handle in handles:
             await handle.close()
+
+
+async def test_a_snapshot_travels_to_every_host_and_outlives_its_own(cluster: HostCluster) -> None:
+    content, look = os.urandom(10 << 20), "cat note link; ls -d old 2> /dev/null; rm -rf old"
+
+    async def sibling(client: Client, source: Snapshot) -> tuple[TrajectoryHandle, str]:
+        handle = await client.trajectory(memory_mb=64, problem="p", source=source).open()
+        return handle, (await handle.run(["sh", "-c", look])).stdout
+
+    async with connected(cluster) as client:
+        handles = [await client.trajectory(memory_mb=64, problem="p").open() for _ in range(6)]
+        taken = []
+        for handle in handles:
+            await handle.write("large", content)
+            await handle.run(["sh", "-c", "echo x > note; ln note link; mkdir old"])
+            taken.append(await handle.snapshot())
+        worker = cluster.workers[0].name
+        source = next(snapshot for snapshot in taken if snapshot.node == worker)
+        siblings = await asyncio.gather(*(sibling(client, source) for _ in range(6)))
+        assert [said for _, said in siblings] == ["x\nx\nold\n"] * 6
+        for handle, _ in siblings:
+            assert await handle.read("large") == content
+        nodes = (await client.status()).nodes
+        assert all(node.population and node.population.sandboxes > 2 for node in nodes)
+        await client.drain(worker)
+        layered = await siblings[0][0].snapshot()
+        keeps = await client.trajectory(memory_mb=64, problem="p").open()  # The group goes on.
+        for handle in [*(one for one, _ in siblings), *handles]:
+            await handle.close()
+        async with asyncio.timeout(PATIENCE_S):
+            while worker in {node.node for node in (await client.status()).nodes}:
+                assert await one_action(client, ["true"])
+        for one, printed in ((source, "x\nx\nold\n"), (layered, "x\nx\n")):
+            handle, said = await sibling(client, one)
+            assert said == printed
+            await handle.close()
+        await keeps.close()
 
 
 async def test_status_shows_what_a_host_has(cluster: HostCluster) -> None:

@@ -19,7 +19,7 @@ from process_support import few_open_files, is_alive, most_open_files
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.managers import remote, wire
+from artangram.managers import archives, remote, wire
 from artangram.managers.agent import (
     AgentGone,
     NodeAgent,
@@ -30,6 +30,7 @@ from artangram.managers.agent import (
     SandboxSpec,
 )
 from artangram.managers.agentprocess import AgentServer
+from artangram.managers.archives import travel
 from artangram.managers.local import LocalAgent
 from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.sandbox import (
@@ -41,6 +42,8 @@ from artangram.sandbox import (
     SandboxGone,
 )
 from artangram.sandbox.fake import Console, FakeSandbox
+from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.snapshot import SnapshotTerms
 
 NODE = NodeId("cpu-0")
 T = TrajectoryId("t")
@@ -260,6 +263,50 @@ async def test_a_snapshot_starts_a_sibling(agent: NodeAgent, heard: Heard) -> No
     assert ended.result is not None
     assert ended.result.stdout == b"shared"
     await agent.forget(snapshot)
+
+
+async def test_a_snapshot_travels_in_parts_to_another_node(
+    agent: NodeAgent, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "PART_BYTES", 1000)
+    content = os.urandom(10_000)
+    home, there = LocalAgent(NodeId("cpu-1"), FakeProvider(), now=time.time), Heard()
+    await home.attach(there)
+    home.start(a_run("open"))
+    await there.next()
+    await home.write(T, "x", data=content)
+    snapshot = await home.snapshot(T, SnapshotTerms(keep_s=60.0))
+    for _ in range(2):  # Again: its answer may have got lost.
+        await travel(snapshot, source=home.archives, target=agent.archives)
+    agent.start(structs.replace(a_run("sibling"), place=SandboxSpec(source=snapshot)))
+    assert (await heard.next()).outcome is Outcome.SUCCEEDED
+    assert await agent.read(T, "x") == content
+    back = LocalAgent(NodeId("cpu-2"), FakeProvider(), now=time.time)
+    moved = await travel(snapshot, source=agent.archives, target=back.archives)
+    assert moved.size_bytes > len(content)
+    await home.aclose()
+    await back.aclose()
+
+
+async def test_an_archive_that_was_damaged_is_refused(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("open"))
+    await heard.next()
+    snapshot = await agent.snapshot(T, SnapshotTerms(keep_s=60.0))
+    archive = await agent.archives.pack(snapshot)
+    other = LocalAgent(NodeId("cpu-1"), FakeProvider(), now=time.time)
+    part = await agent.archives.read(snapshot, 0)
+    await other.archives.write(snapshot, 0, data=part[:-1] + b"?")
+    with pytest.raises(SandboxError, match="damaged on its way"):
+        await other.archives.adopt(snapshot, archive)
+    with pytest.raises(SandboxError):
+        await other.archives.adopt(snapshot, archive)  # Nothing of it was kept.
+    await other.aclose()
+
+
+@pytest.mark.parametrize("name", ["../secret", "never-made"])
+async def test_a_snapshot_that_is_not_there_is_not_packed(agent: NodeAgent, name: str) -> None:
+    with pytest.raises(SandboxError):
+        await agent.archives.pack(Snapshot(name=name))
 
 
 async def test_closing_a_trajectory_ends_what_runs_there(agent: NodeAgent, heard: Heard) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -484,6 +485,31 @@ async def test_snapshot_gives_siblings_the_files_of_that_moment(
     third = await provider.create(await second.snapshot())
     assert (await third.read("shared"), await third.read("more")) == (b"before", b"2")
     await asyncio.gather(first.close(), second.close(), third.close())
+
+
+async def test_a_snapshot_travels_to_another_provider(
+    maker: Maker, provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    await sandbox.write("shared", b"before")
+    sibling = await provider.create(await sandbox.snapshot())
+    await sibling.write("more", b"2")
+    snapshot = await sibling.snapshot()
+    await provider.pack(snapshot)
+    other = await maker()
+    try:
+        for _ in range(2):  # Twice is as good as once.
+            shutil.copyfile(provider.archive(snapshot), other.archive(snapshot))
+            await other.adopt(snapshot)
+        there = await other.create(snapshot)
+        assert (await there.read("shared"), await there.read("more")) == (b"before", b"2")
+        assert (await there.run(a_command("cat", "shared"))).stdout == b"before"
+        await other.forget(snapshot)
+        with pytest.raises(CreateFailed):
+            await other.create(snapshot)
+        assert await there.read("more") == b"2"
+    finally:
+        await other.close()
+        await sibling.close()
 
 
 async def test_forgotten_snapshot_cannot_be_started(

@@ -135,6 +135,36 @@ class Listener(Protocol):
         ...
 
 
+class SnapshotArchive(Struct, frozen=True, kw_only=True, tag="archive"):
+    """A snapshot as one file."""
+
+    size_bytes: int
+    sha256: str
+
+
+class SnapshotArchives(Protocol):
+    """How snapshots leave a node and come to another; each verb may be asked again.
+
+    Raises `SandboxError`.
+    """
+
+    async def pack(self, snapshot: Snapshot) -> SnapshotArchive:
+        """Have its archive ready to be read."""
+        ...
+
+    async def read(self, snapshot: Snapshot, offset: int) -> bytes:
+        """The next part of what was packed; empty at its end."""
+        ...
+
+    async def write(self, snapshot: Snapshot, offset: int, *, data: bytes) -> None:
+        """A part of what another node packed."""
+        ...
+
+    async def adopt(self, snapshot: Snapshot, archive: SnapshotArchive) -> None:
+        """All parts are here: from now on this node has the snapshot."""
+        ...
+
+
 class NodeAgent(Protocol):
     """The verbs of an agent; see the module."""
 
@@ -145,6 +175,9 @@ class NodeAgent(Protocol):
     def offers(self) -> tuple[ProviderOffer, ...]:
         """Its providers, the usual one first; none before it was attached."""
         ...
+
+    @property
+    def archives(self) -> SnapshotArchives: ...
 
     async def attach(self, listener: Listener) -> NodeInventory:
         """From now on `listener` hears; what ended before is in the inventory."""

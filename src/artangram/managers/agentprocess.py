@@ -160,6 +160,14 @@ class AgentServer:
                 return await agent.forget(snapshot)
             case wire.CloseTrajectory(trajectory):
                 await agent.close(trajectory)
+            case wire.PackSnapshot(snapshot):
+                return await agent.archives.pack(snapshot)
+            case wire.ReadArchive(snapshot, offset):
+                return await agent.archives.read(snapshot, offset)
+            case wire.WriteArchive(snapshot, offset, data):
+                await agent.archives.write(snapshot, offset, data=data)
+            case wire.AdoptSnapshot(snapshot, archive):
+                await agent.archives.adopt(snapshot, archive)
             case wire.PingAgent():
                 return await agent.ping()
             case wire.ExamineNode(data):

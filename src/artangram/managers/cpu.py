@@ -17,7 +17,8 @@ from artangram.core.ids import ActionId, NodeId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.managers.agent import NodeAgent, Run, SandboxSpec
-from artangram.sandbox.protocol import Command, CpuShare
+from artangram.sandbox.cpushare import CpuShare
+from artangram.sandbox.protocol import Command
 
 LONGEST_RUN_S = 86_400.0
 """The limit of an action without one: a sandbox needs a limit, and no action should take a day."""

@@ -21,8 +21,9 @@ from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
+from artangram.managers.archives import LocalArchives
 from artangram.managers.examination import NodeExamination
-from artangram.managers.localrun import LocalRun, ended_with, failed_with
+from artangram.managers.localrun import LocalRun, ended_with, failed_with, streamed
 from artangram.managers.machine import free_memory_mb
 from artangram.managers.memorywatch import MemoryWatch
 from artangram.managers.providers import NodeProviders
@@ -62,6 +63,7 @@ class LocalAgent:
     ) -> None:
         self.node = node
         self._providers = NodeProviders(providers)
+        self.archives = LocalArchives(self._providers)
         self._now = now
         self.incarnation = uuid4().hex
         self._listener: Listener | None = None
@@ -361,14 +363,7 @@ class LocalAgent:
     async def _ran(self, sandbox: Sandbox, command: Command, running: LocalRun) -> CommandResult:
         if not running.run.streams:
             return await sandbox.run(command)
-        printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        async for piece in sandbox.stream(command):
-            if isinstance(piece, CommandResult):
-                stdout, stderr = (b"".join(printed[name]) for name in ("stdout", "stderr"))
-                return structs.replace(piece, stdout=stdout, stderr=stderr)
-            printed[piece.channel].append(piece.data)
-            self._on_output(running.id, piece)
-        raise SandboxError("the command's output ended without a result")
+        return await streamed(sandbox, command, partial(self._on_output, running.id))
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""

@@ -1,6 +1,7 @@
 """A run under way on the node of this process, as its agent sees it, and how it ended."""
 
 import asyncio
+from collections.abc import Callable
 
 from msgspec import structs
 
@@ -9,7 +10,7 @@ from artangram.managers.agent import Run, RunId, RunResult
 from artangram.managers.runlimit import RunLimit
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.process import SandboxProcess
-from artangram.sandbox.protocol import Command, CommandResult, Sandbox
+from artangram.sandbox.protocol import Command, CommandResult, Output, Sandbox
 
 
 class LocalRun:
@@ -76,6 +77,20 @@ class LocalRun:
             self.task.cancel()
         elif self.sandbox is not None:
             self.sandbox.end_command()
+
+
+async def streamed(
+    sandbox: Sandbox, command: Command, on_output: Callable[[Output], None]
+) -> CommandResult:
+    """Run `command`; `on_output` hears what it prints, and its result holds all of it, too."""
+    printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+    async for piece in sandbox.stream(command):
+        if isinstance(piece, CommandResult):
+            stdout, stderr = (b"".join(printed[name]) for name in ("stdout", "stderr"))
+            return structs.replace(piece, stdout=stdout, stderr=stderr)
+        printed[piece.channel].append(piece.data)
+        on_output(piece)
+    raise SandboxError("the command's output ended without a result")
 
 
 def ended_with(running: LocalRun, result: CommandResult, *, began_at: float) -> RunResult:

@@ -34,8 +34,8 @@ class NodeProviders:
 
     def of(self, place: SandboxSpec) -> SandboxProvider:
         """The one that makes sandboxes of `place`. Raises `NotCapable`."""
-        kind = place.source.provider if isinstance(place.source, Snapshot) else place.provider
-        return self._named(kind)
+        kind = place.source.provider if isinstance(place.source, Snapshot) else ""
+        return self.named(kind or place.provider)
 
     def made(self, snapshot: Snapshot, place: SandboxSpec) -> Snapshot:
         """`snapshot` of a sandbox of `place`, with the provider that has it."""
@@ -51,7 +51,7 @@ class NodeProviders:
         return tuple(found)
 
     async def forget(self, snapshot: Snapshot) -> bool:
-        return await self._named(snapshot.provider).forget(snapshot)
+        return await self.named(snapshot.provider).forget(snapshot)
 
     async def examine(self, data: bytes) -> NodeExamination:
         """What this machine says about itself; `data` goes back."""
@@ -68,7 +68,8 @@ class NodeProviders:
         for one in self._by_kind.values():
             await one.close()
 
-    def _named(self, kind: str) -> SandboxProvider:
+    def named(self, kind: str) -> SandboxProvider:
+        """The one of this kind, or the usual one without a name. Raises `NotCapable`."""
         kind = kind or next(iter(self._by_kind))
         if kind not in self._by_kind:
             problem = f"this node has no provider {kind!r}"

@@ -44,6 +44,7 @@ from artangram.managers.agent import (
     RunId,
     RunResult,
 )
+from artangram.managers.archives import RemoteArchives
 from artangram.managers.examination import NodeExamination
 from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.errors import SandboxError
@@ -180,6 +181,7 @@ class RemoteAgent(LinkUser[wire.Report]):
         self.pid = 0
         """Of the agent; 0 before it was dialed."""
         self.offers: tuple[ProviderOffer, ...] = ()
+        self.archives = RemoteArchives(self._ask)
         self._listener: Listener | None = None
         #: Of an answer to `Attach` that is under way.
         self._found: list[RunResult] = []

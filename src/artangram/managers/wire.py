@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.link import FAULTS, LinkTerms, worded
-from artangram.managers.agent import Run, RunId, RunResult
+from artangram.managers.agent import Run, RunId, RunResult, SnapshotArchive
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
@@ -125,6 +125,28 @@ class ForgetSnapshot(Struct, frozen=True, tag="forget"):
     snapshot: Snapshot
 
 
+class PackSnapshot(Struct, frozen=True, tag="pack"):
+    """Answered with a `SnapshotArchive`."""
+
+    snapshot: Snapshot
+
+
+class ReadArchive(Struct, frozen=True, tag="read_archive"):
+    snapshot: Snapshot
+    offset: int
+
+
+class WriteArchive(Struct, frozen=True, tag="write_archive"):
+    snapshot: Snapshot
+    offset: int
+    data: bytes
+
+
+class AdoptSnapshot(Struct, frozen=True, tag="adopt"):
+    snapshot: Snapshot
+    archive: SnapshotArchive
+
+
 class CloseTrajectory(Struct, frozen=True, tag="close"):
     trajectory: TrajectoryId
 
@@ -139,7 +161,8 @@ class LeaveAgent(Struct, frozen=True, tag="leave"):
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
 OfProcess = FeedProcess | SignalProcess
 OfFiles = ReadFile | WriteFile | TakeSnapshot | ListSnapshots | ForgetSnapshot
-Ask = PingAgent | ExamineNode | OfProcess | OfFiles | CloseTrajectory
+OfArchives = PackSnapshot | ReadArchive | WriteArchive | AdoptSnapshot
+Ask = PingAgent | ExamineNode | OfProcess | OfFiles | OfArchives | CloseTrajectory
 Request = Tell | Ask | Attach | LeaveAgent
 
 

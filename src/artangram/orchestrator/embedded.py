@@ -118,9 +118,6 @@ class Embedded:
     async def open(self, opening: Opening) -> None:
         check_loop(self._loop)
         opening = await keptsnapshots.placed(self.orchestrator.nodes, opening)
-        home = opening.pinned_to
-        if home and home not in self.orchestrator.nodes:
-            raise SandboxGone(f"{home} was lost, and its snapshots with it")
         opening = provided(networked(opening, self._network), self.orchestrator.nodes)
         opened = self.orchestrator.open(opening)
         try:
@@ -269,6 +266,9 @@ class Embedded:
         taken = structs.replace(taken, node=home.node)
         if terms.name:
             await keptsnapshots.forgotten_elsewhere(self.orchestrator.nodes, taken)
+        live = self.orchestrator.ledger.trajectories.get(trajectory)
+        if live is not None:
+            self.orchestrator.executor.travels.taken(taken, live.opening)
         return taken
 
     async def snapshots(self) -> tuple[SnapshotInfo, ...]:

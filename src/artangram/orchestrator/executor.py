@@ -14,14 +14,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
 from artangram.aio import Background, uncancelled
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.events import (
-    Event,
     Finished,
     NodeDraining,
     NodeJoined,
@@ -42,23 +40,12 @@ from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.leftovers import Leftovers
 from artangram.orchestrator.live import FoundRun, LiveAction, LiveTrajectory, Phase
+from artangram.orchestrator.posting import Post
 from artangram.orchestrator.records import Opening
 from artangram.orchestrator.replacing import NewAgent, replaced
+from artangram.orchestrator.travels import SnapshotTravels
 from artangram.sandbox.process import ProcessBegan
 from artangram.sandbox.protocol import Output
-
-
-class Post(Protocol):
-    """See `driver.Driver.post`."""
-
-    def __call__(
-        self,
-        event: Event | None,
-        *,
-        kept: KeptRecord | None = None,
-        then: Callable[[], None] | None = None,
-        at_once: bool = False,
-    ) -> None: ...
 
 
 class LiveExecutor:
@@ -94,6 +81,14 @@ class LiveExecutor:
         """Begin to hear the agents, and make true what the journal says."""
         self._post = post
         self.scheduler = scheduler
+        self.travels = SnapshotTravels(
+            self.manager.agents,
+            self._ledger,
+            pools=self._pools,
+            scheduler=scheduler,
+            post=post,
+            background=self._background,
+        )
         for node, agent in list(self.manager.agents.items()):
             try:
                 found = await agent.attach(self)
@@ -165,12 +160,14 @@ class LiveExecutor:
         if cores.node in self._leftovers.runs:
             self._leftovers.wait(cores.node, live)
             return
+        if live.snapshot is not None and self.travels.holds_back(live, cores.node, self):
+            return
         self.manager.start(
             lease,
             action,
             place=trajectory.opening.place,
             command=live.submission.command,
-            expects_files=trajectory.has_files and not action.repeatable,
+            expects_files=live.expects_files,
             streams=live.on_output is not None,
         )
 
@@ -217,6 +214,11 @@ class LiveExecutor:
         self._post(changed(self._pools[node], node))
 
     def release(self, node: NodeId) -> None:
+        self._background.start(self._released(node))
+
+    async def _released(self, node: NodeId) -> None:
+        if not await self.travels.may_leave(node):
+            return  # It is not to leave any more, or gone.
         agent = self.manager.agents.pop(node, None)
         self._post(NodeLost(self._pools[node], node, f"{node} was drained"))
         if isinstance(agent, JoinedAgent):

@@ -12,6 +12,7 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.orchestrator.records import Opening
+from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import Snapshot
 from artangram.sandbox.snapshot import SnapshotInfo
 
@@ -49,12 +50,20 @@ async def forgotten_elsewhere(nodes: Nodes, newest: Snapshot) -> None:
 
 
 async def placed(nodes: Nodes, opening: Opening) -> Opening:
-    """With a snapshot that is given by its name alone, the node and the provider that have it."""
+    """With a snapshot that is given by its name alone, the node and the provider that have it.
+
+    One whose node is gone may have copies on others; `SandboxGone` without any.
+    """
     source = opening.place.source
-    if not isinstance(source, Snapshot) or source.node:
+    if not isinstance(source, Snapshot) or source.node in nodes:
         return opening
-    found = (await _matching(nodes, source))[0]
-    return structs.replace(opening, place=structs.replace(opening.place, source=found))
+    if source.node:
+        copies = await _matching(nodes, Snapshot(name=source.name), or_none=True)
+        if not copies:
+            raise SandboxGone(f"{source.node} was lost, and its snapshots with it")
+    else:
+        copies = await _matching(nodes, source)
+    return structs.replace(opening, place=structs.replace(opening.place, source=copies[0]))
 
 
 async def _matching(nodes: Nodes, wanted: Snapshot, *, or_none: bool = False) -> list[Snapshot]:

@@ -16,6 +16,7 @@ from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.managers.agent import OnPrinted, RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission
+from artangram.sandbox.protocol import Snapshot
 
 if TYPE_CHECKING:
     from artangram.orchestrator.heartbeats import Owner
@@ -130,6 +131,18 @@ class LiveAction(_Kept):
             return not submission.action.repeatable
         # The next process has to know where its sandbox is, or it would make another one.
         return self.trajectory is not None and not self.trajectory.has_files
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """What the sandbox of its trajectory starts from, if that is a snapshot."""
+        source = self.trajectory.opening.place.source if self.trajectory is not None else None
+        return source if isinstance(source, Snapshot) else None
+
+    @property
+    def expects_files(self) -> bool:
+        """Must it fail without the very sandbox that its trajectory has?"""
+        has_files = self.trajectory is not None and self.trajectory.has_files
+        return has_files and not self.action.repeatable
 
     def perform(self, decision: Start | Resize | Stop, executor: Deeds) -> None:
         """Carry a decision out, or keep it until the start before it is released."""

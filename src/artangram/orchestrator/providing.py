@@ -29,10 +29,10 @@ def provider_labels(kinds: Iterable[str]) -> dict[str, str]:
 
 def provided(opening: Opening, agents: Mapping[NodeId, NodeAgent]) -> Opening:
     """The opening with its provider. Raises `NotCapable` if no node can make its sandbox."""
-    place, pinned = opening.place, opening.pinned_to
+    place = opening.place
     if isinstance(place.source, Snapshot):
-        place = _with_snapshots_provider(place, place.source)
-    offers = {one.node: one.offers for one in agents.values() if not pinned or one.node == pinned}
+        place = _with_snapshots_provider(place, place.source, agents)
+    offers = {one.node: one.offers for one in agents.values()}
     if not all(offers.values()):
         return structs.replace(opening, place=place)
     able = {node: kind for node, known in offers.items() if (kind := _first(known, place))}
@@ -49,11 +49,15 @@ def provided(opening: Opening, agents: Mapping[NodeId, NodeAgent]) -> Opening:
     return structs.replace(opening, place=place, selector=selector)
 
 
-def _with_snapshots_provider(place: SandboxSpec, source: Snapshot) -> SandboxSpec:
-    if place.provider and source.provider and place.provider != source.provider:
-        problem = f"the snapshot was made by {source.provider!r}"
+def _with_snapshots_provider(
+    place: SandboxSpec, source: Snapshot, agents: Mapping[NodeId, NodeAgent]
+) -> SandboxSpec:
+    home = agents.get(NodeId(source.node))
+    made_by = source.provider or (home.offers[0].kind if home is not None and home.offers else "")
+    if place.provider and made_by and place.provider != made_by:
+        problem = f"the snapshot was made by {made_by!r}"
         raise BadInput("provider", problem, "ask for that one, or for none")
-    return structs.replace(place, provider=source.provider or place.provider)
+    return structs.replace(place, provider=made_by or place.provider)
 
 
 def _first(offers: Iterable[ProviderOffer], place: SandboxSpec) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action, ActionRecord, Outcome
-from artangram.core.scheduling.cluster import NODE_LABEL, ServiceSpec
+from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
@@ -48,6 +48,11 @@ class Submission(Struct, frozen=True, kw_only=True):
         if (ours, self.command, self.call) != (wanted.action, wanted.command, wanted.call):
             fix = "ask for exactly the same again, or give other work a key of its own"
             raise BadInput("key", f"{wanted.key!r} belongs to another request of this job", fix)
+
+
+def image_of(snapshot: Snapshot) -> str:
+    """What the scheduler's books call a snapshot: to them it is an image that some nodes have."""
+    return f"snapshot:{snapshot.node}:{snapshot.name}"
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -88,10 +93,10 @@ class Opening(Struct, frozen=True, kw_only=True):
         return max(self.memory_mb, self.place.limits.memory_mb)
 
     @property
-    def pinned_to(self) -> str:
-        """The node that has the snapshot it starts from; empty if it may live anywhere."""
+    def image(self) -> str:
+        """What the scheduler calls the snapshot that it starts from; empty without one."""
         source = self.place.source
-        return source.node if isinstance(source, Snapshot) else ""
+        return image_of(source) if isinstance(source, Snapshot) else ""
 
     def event(self) -> TrajectoryOpened:
         """What the scheduler is told."""
@@ -99,7 +104,8 @@ class Opening(Struct, frozen=True, kw_only=True):
             self.trajectory,
             self.booked_mb,
             self.job,
-            self.selector | ({NODE_LABEL: self.pinned_to} if self.pinned_to else {}),
+            self.selector,
+            self.image,
             idle_s=self.idle_s,
             lifetime_s=self.lifetime_s,
             parent=self.parent,

@@ -9,6 +9,7 @@
 from typing import TYPE_CHECKING, Any
 
 from artangram.sandbox.capabilities import Capabilities, Feature, IsolationLevel, Promise
+from artangram.sandbox.cpushare import CpuShare
 from artangram.sandbox.errors import (
     CreateFailed,
     ImageError,
@@ -19,7 +20,6 @@ from artangram.sandbox.errors import (
 from artangram.sandbox.protocol import (
     Command,
     CommandResult,
-    CpuShare,
     DirectoryImage,
     EngineImage,
     HostImage,

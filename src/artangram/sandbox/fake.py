@@ -14,6 +14,7 @@ import errno
 import os
 import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 
 from artangram.sandbox.capabilities import Ability, Capabilities, IsolationLevel, Promise
 from artangram.sandbox.errors import SandboxError, SandboxGone
@@ -304,7 +305,17 @@ class FakeProvider:
     async def forget(self, snapshot: Snapshot) -> bool:
         return self._snapshots.forget(snapshot)
 
+    def archive(self, snapshot: Snapshot) -> Path:
+        return self._snapshots.archive(snapshot)
+
+    async def pack(self, snapshot: Snapshot) -> None:
+        self._snapshots.pack(snapshot)
+
+    async def adopt(self, snapshot: Snapshot) -> None:
+        self._snapshots.adopt(snapshot)
+
     async def close(self) -> None:
         self._closed = True
+        self._snapshots.close()
         for sandbox in list(self.live):
             await sandbox.close()

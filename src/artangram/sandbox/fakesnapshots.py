@@ -1,9 +1,14 @@
 """The snapshots of fake sandboxes, in memory; they end with their provider."""
 
 import asyncio
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
 
 from artangram.sandbox.errors import CreateFailed
 from artangram.sandbox.protocol import Snapshot
@@ -14,6 +19,7 @@ from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 class _KeptFiles:
     files: dict[str, bytes]
     terms: SnapshotTerms
+    layer: str
     made_at: float
     used_at: float
 
@@ -23,12 +29,39 @@ class FakeSnapshots:
 
     def __init__(self) -> None:
         self._kept: dict[str, _KeptFiles] = {}
-        self._numbers = count(1)
+        self._archives: tempfile.TemporaryDirectory[str] | None = None
 
     def put(self, files: Mapping[str, bytes], terms: SnapshotTerms) -> Snapshot:
-        name, now = terms.name or f"snapshot-{next(self._numbers)}", self._now()
-        self._kept[name] = _KeptFiles(files=dict(files), terms=terms, made_at=now, used_at=now)
+        return self._keep(dict(files), terms, uuid4().hex[:16])
+
+    def _keep(self, files: dict[str, bytes], terms: SnapshotTerms, layer: str) -> Snapshot:
+        name, now = terms.name or f"snapshot-{layer}", self._now()
+        self._kept[name] = _KeptFiles(
+            files=files, terms=terms, layer=layer, made_at=now, used_at=now
+        )
         return Snapshot(name=name)
+
+    def archive(self, snapshot: Snapshot) -> Path:
+        if self._archives is None:
+            self._archives = tempfile.TemporaryDirectory(prefix="artangram-fake-")
+        return Path(self._archives.name) / quote(snapshot.name, safe="")
+
+    def pack(self, snapshot: Snapshot) -> None:
+        files, kept = self.used(snapshot), self._kept[snapshot.name]
+        packed = msgspec.msgpack.encode((files, kept.terms, kept.layer))
+        self.archive(snapshot).write_bytes(packed)
+
+    def adopt(self, snapshot: Snapshot) -> None:
+        try:
+            packed = self.archive(snapshot).read_bytes()
+            parts = msgspec.msgpack.decode(packed, type=tuple[dict[str, bytes], SnapshotTerms, str])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise CreateFailed(f"no archive of {snapshot.name}: {error}") from error
+        self._keep(*parts)
+
+    def close(self) -> None:
+        if self._archives is not None:
+            self._archives.cleanup()
 
     def used(self, snapshot: Snapshot) -> dict[str, bytes]:
         """The files of `snapshot`, for a sandbox. Raises `CreateFailed` if it is not known."""
@@ -48,6 +81,7 @@ class FakeSnapshots:
         return tuple(
             SnapshotInfo(
                 name=name,
+                layer=kept.layer,
                 is_named=bool(kept.terms.name),
                 size_bytes=sum(map(len, kept.files.values())),
                 age_s=now - kept.made_at,

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
 from artangram.core.errors import BadInput
 from artangram.sandbox.capabilities import Capabilities
+from artangram.sandbox.cpushare import CpuShare
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.network import Network, check_network
 from artangram.sandbox.process import OnOutput, SandboxProcess, TerminalSize
@@ -119,19 +121,6 @@ def _check(field: str, value: int, least: int, most: int) -> None:
 
 
 DEFAULT_LIMITS = Limits()
-
-
-class CpuShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of cores that others use, too: how they are divided, and the most there is."""
-
-    weight_milli: int
-    """Contenders are served in proportion to it; one with 1000 counts as usual."""
-    limit_milli: int
-    """Thousandths of a core."""
-
-    def __post_init__(self) -> None:
-        if min(self.weight_milli, self.limit_milli) <= 0:
-            raise BadInput("share", "has a weight or a limit below 1", "give both 1 or more")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,14 +287,12 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The files of a sandbox at one moment, from which siblings start, on the same `node`.
-
-    `provider` is the kind that made it, if that is not the node's usual one.
-    """
+    """The files of a sandbox at one moment, from which siblings start; `node` has it."""
 
     name: str
     node: str = ""
     provider: str = ""
+    """The kind that made it, if that is not the usual one of its node."""
 
 
 Image = HostImage | DirectoryImage | TarImage | EngineImage
@@ -395,6 +382,18 @@ class SandboxProvider(Protocol):
 
     async def forget(self, snapshot: Snapshot) -> bool:
         """Sandboxes started from it keep their files. False if there is no such snapshot."""
+        ...
+
+    def archive(self, snapshot: Snapshot) -> Path:
+        """Where it lies as one file, once it is packed or has come."""
+        ...
+
+    async def pack(self, snapshot: Snapshot) -> None:
+        """Write its files to its archive. Raises `SandboxError`."""
+        ...
+
+    async def adopt(self, snapshot: Snapshot) -> None:
+        """Have from now on what its archive holds. Raises `SandboxError`."""
         ...
 
     async def close(self) -> None: ...

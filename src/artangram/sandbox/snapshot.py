@@ -46,6 +46,8 @@ class SnapshotInfo(Struct, frozen=True, kw_only=True):
     node: str = ""
     provider: str = ""
     """The kind that made it, if that is not the node's usual one."""
+    layer: str = ""
+    """Copies of it on other nodes have the same; another snapshot of its name has another one."""
     is_named: bool = False
     size_bytes: int = 0
     age_s: float = 0.0

@@ -13,7 +13,15 @@ from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
+from artangram.managers.agent import (
+    Listener,
+    NodeInventory,
+    Population,
+    Run,
+    RunId,
+    RunResult,
+    SnapshotArchives,
+)
 from artangram.managers.call import Call, CallResult
 from artangram.managers.calls import CallProgress
 from artangram.managers.cpu import cores_of
@@ -145,6 +153,10 @@ class PhysicsAgent:
 
     async def forget(self, snapshot: Snapshot) -> bool:
         return False
+
+    @property
+    def archives(self) -> SnapshotArchives:
+        raise SandboxGone("there are no files here")
 
     async def close(self, trajectory: TrajectoryId) -> None:
         return

@@ -111,8 +111,8 @@ async def test_where_only_some_nodes_can_it_is_bound_to_those_by_a_label() -> No
     bound = provided(an_opening(source=IMAGE), agents)
     assert bound.place.provider == "container"
     assert bound.selector == provider_labels(["container"])
-    pinned = an_opening(source=Snapshot(name="s", node="a"))
-    assert provided(pinned, agents).selector == {}
+    sibling = provided(an_opening(source=Snapshot(name="s", node="a")), agents)
+    assert sibling.selector == provider_labels(["namespace"])
     assert provider_labels(["strongest"]) == provider_labels(["namespace"])
     assert isinstance(provided(an_opening(), {}).place.source, HostImage)
 

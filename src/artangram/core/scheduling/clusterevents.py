@@ -31,6 +31,7 @@ class ClusterEvents:
             events.NodeUndrained: partial(self._drain, is_on=False),
             events.NodeSuspected: partial(self._suspect, is_on=True),
             events.NodeTrusted: partial(self._suspect, is_on=False),
+            events.ImageArrived: self._on_image_arrived,
             events.ServiceDeployed: self._on_service_deployed,
             events.ServiceLost: self._on_service_lost,
             events.Throttled: self._on_throttled,
@@ -53,6 +54,10 @@ class ClusterEvents:
     def _suspect(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self.expect(event.resource, CpuSpec)
         self._lanes.suspect(event.resource, event.node, now, is_on=is_on)
+
+    def _on_image_arrived(self, event: events.ImageArrived, now: float) -> None:
+        self.expect(event.resource, CpuSpec)
+        self._lanes.cpu.image_arrived(event.resource, event.node, event.image)
 
     def _on_service_deployed(self, event: events.ServiceDeployed, now: float) -> None:
         self._forms.deploy(event.service, event.spec)

@@ -114,6 +114,12 @@ class CpuPools:
             placement.drain(node, is_on=is_on)
             self.place_waiting(placement, now)
 
+    def image_arrived(self, resource: Resource, node: NodeId, image: str) -> None:
+        """A node has an image; nothing happens without the node."""
+        placement = self._placement[resource]
+        if node in placement.lanes:
+            placement.images.arrived(placement.books[node], image)
+
     def stuck(self) -> list[Ticket]:
         """Tickets that have to be refused so that others can go on; see `kin`."""
         families = [one for one in self._placement.values() if one.children]

@@ -109,6 +109,14 @@ class NodeLost(Struct, frozen=True, tag="node_lost"):
     reason: str = "the node was lost"
 
 
+class ImageArrived(Struct, frozen=True, tag="image_arrived"):
+    """A node has an image from now on: trajectories that ask for it had better live there."""
+
+    resource: Resource
+    node: NodeId
+    image: str
+
+
 class ServiceDeployed(Struct, frozen=True, tag="service_deployed"):
     """From now on there is such a service; it is resident nowhere yet."""
 
@@ -163,6 +171,7 @@ Event = (
     | NodeSuspected
     | NodeTrusted
     | NodeLost
+    | ImageArrived
     | ServiceDeployed
     | ServiceLost
     | Throttled

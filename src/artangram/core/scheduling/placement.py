@@ -54,6 +54,7 @@ class Placement:
         self._limits = cluster.limits
         self._nodes = PoolNodes(policy.request_milli)
         self.books = self._nodes.by_id  # To look at.
+        self.images = self._nodes.images
         self._num_joined = 0
         #: Draining nodes that became empty.
         self._emptied: list[NodeId] = []
@@ -121,6 +122,8 @@ class Placement:
         node = self._nodes.by_id[node_id]
         node.is_suspect = is_on
         self._nodes.refile(node)
+        if not is_on:
+            self._note_if_empty(node)  # An orchestrator that was restarted has not let it go yet.
 
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory will need what `opened` says once it has a first action here."""

@@ -24,6 +24,43 @@ MOST_SELECTORS = 64
 """Selectors whose nodes are remembered; beyond, they are looked up anew."""
 
 
+class NodeImages:
+    """Which nodes have which images."""
+
+    __slots__ = ("_nodes", "_turn")
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, list[CpuNode]] = {}
+        #: Where to look next among nodes that have an image.
+        self._turn = 0
+
+    def add(self, node: CpuNode) -> None:
+        """A node joins, with its images."""
+        for image in node.images:
+            self._nodes.setdefault(image, []).append(node)
+
+    def remove(self, node: CpuNode) -> None:
+        """A node is lost, with its images."""
+        for image in node.images:
+            self._nodes[image].remove(node)
+            if not self._nodes[image]:
+                del self._nodes[image]
+
+    def arrived(self, node: CpuNode, image: str) -> None:
+        """A node has an image from now on."""
+        if image not in node.images:
+            node.images.add(image)
+            self._nodes.setdefault(image, []).append(node)
+
+    def some(self, image: str) -> list[CpuNode]:
+        """A few of the nodes that have it, others each time."""
+        nodes = self._nodes.get(image, [])
+        if len(nodes) > SAMPLE:
+            first = self._turn = (self._turn + SAMPLE) % len(nodes)
+            nodes = (nodes[first : first + SAMPLE] + nodes[:SAMPLE])[:SAMPLE]
+        return nodes
+
+
 class PoolNodes:
     """Nodes by name, by labels and free memory, and by image."""
 
@@ -33,9 +70,7 @@ class PoolNodes:
         self._lanes: dict[NodeId, Lane] = {}
         self._all = NodeIndex(NOTHING)
         self._indexes: dict[Selector, NodeIndex] = {NOTHING: self._all}
-        self._with_image: dict[str, list[CpuNode]] = {}
-        #: Where to look next among nodes that have an image.
-        self._image_turn = 0
+        self.images = NodeImages()
         #: Free memory of the nodes that take trajectories.
         self.free_mb = 0
 
@@ -48,8 +83,7 @@ class PoolNodes:
         self._lanes[node.id] = lane
         for index in self._indexes.values():
             index.add(node)
-        for image in node.images:
-            self._with_image.setdefault(image, []).append(node)
+        self.images.add(node)
         self.refile(node)
 
     def remove(self, node: CpuNode) -> None:
@@ -58,10 +92,7 @@ class PoolNodes:
         self.free_mb -= node.filed_mb or 0
         for index in self._indexes.values():
             index.remove(node)
-        for image in node.images:
-            self._with_image[image].remove(node)
-            if not self._with_image[image]:
-                del self._with_image[image]
+        self.images.remove(node)
 
     def refile(self, node: CpuNode) -> None:
         """Note what changed about the memory of a node, or whether it takes trajectories."""
@@ -101,20 +132,13 @@ class PoolNodes:
         index = self.index(resident.selector)
         some = index.some()
         if resident.image:
-            some = [*some, *self._some_with(resident)]
+            having = self.images.some(resident.image)
+            some = [*some, *(node for node in having if resident.selector <= node.labels)]
         best = self._best_of(some, resident, takes_room=takes_room)
         if best is None and len(index) > SAMPLE:
             rest = index.with_room(resident.memory_mb) if takes_room else index.nodes()
             best = self._best_of(rest, resident, takes_room=takes_room)
         return best
-
-    def _some_with(self, resident: Resident) -> list[CpuNode]:
-        """A few of the nodes that have its image."""
-        nodes = self._with_image.get(resident.image, [])
-        if len(nodes) > SAMPLE:
-            first = self._image_turn = (self._image_turn + SAMPLE) % len(nodes)
-            nodes = (nodes[first : first + SAMPLE] + nodes[:SAMPLE])[:SAMPLE]
-        return [node for node in nodes if resident.selector <= node.labels]
 
     def _best_of(
         self, nodes: Iterable[CpuNode], resident: Resident, *, takes_room: bool

@@ -128,6 +128,16 @@ class LocalProvider:
     async def forget(self, snapshot: Snapshot) -> bool:
         return self._snapshots.forget(snapshot)
 
+    def archive(self, snapshot: Snapshot) -> Path:
+        return self._snapshots.archive(snapshot)
+
+    async def pack(self, snapshot: Snapshot) -> None:
+        await self._snapshots.pack(snapshot)
+
+    async def adopt(self, snapshot: Snapshot) -> None:
+        await self._snapshots.adopt(snapshot)
+        self._expire()
+
     async def close(self) -> None:
         if self._is_closed:
             return

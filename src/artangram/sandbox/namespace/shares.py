@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 
+from artangram.sandbox.cpushare import CpuShare
 from artangram.sandbox.inside.setup import write_setting
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace.kernel import processes_below
-from artangram.sandbox.protocol import CpuShare
 
 PERIOD_US = 100_000
 USUAL_SHARES, USUAL_WEIGHT = 1024, 100

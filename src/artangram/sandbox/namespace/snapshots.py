@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 import shutil
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -28,8 +29,9 @@ from artangram.aio import uncancelled
 from artangram.sandbox.errors import CreateFailed, ImageError, SandboxError
 from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace.layers import copy_changes
+from artangram.sandbox.namespace.snapshotarchive import pack, unpacked
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Snapshot
+from artangram.sandbox.protocol import DEFAULT_LIMITS, HostImage, Image, Snapshot
 from artangram.sandbox.snapshot import SnapshotInfo, SnapshotTerms
 from artangram.sandbox.user import SandboxUser
 
@@ -68,6 +70,17 @@ class Stored:
     """The unpacked image it stands on, where that may change under its name."""
     made_at: float
     used_at: float
+    sizes: tuple[int, ...] = ()
+    """Of its layers, of one that was read."""
+
+    @property
+    def layer(self) -> str:
+        """The name of its own layer, by which copies of it are known on every node."""
+        return Path(self.layers[0]).name
+
+    @property
+    def name(self) -> str:
+        return self.terms.name or f"snapshot-{self.layer}"
 
     @property
     def goes_at(self) -> float | None:
@@ -91,6 +104,7 @@ class SnapshotStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._layers_dir, self._records_dir = directory / "layers", directory / "records"
+        self._archives_dir = directory / "archives"
         self._live = live
         self._now = now
         self._stored: dict[str, Stored] = {}
@@ -116,15 +130,20 @@ class SnapshotStore:
                 path.unlink(missing_ok=True)
         for early in self._records_dir.parent.glob(f"*{EARLY}"):
             early.unlink()
+        shutil.rmtree(self._archives_dir, ignore_errors=True)
         for left in self._layers_dir.iterdir():
             if str(left) not in self._sizes:
                 shutil.rmtree(left, ignore_errors=True)
 
     def _admit(self, path: Path) -> None:
-        found = msgspec.json.decode(path.read_bytes(), type=SnapshotRecord)
-        layers = tuple(str(self._layers_dir / name) for name, _ in found.layers)
-        for layer in layers:
+        stored = self._stored_of(msgspec.json.decode(path.read_bytes(), type=SnapshotRecord))
+        for layer in stored.layers:
             os.stat(layer)
+        stored.used_at = path.stat().st_mtime
+        self._stored[stored.name] = stored
+        self._sizes |= zip(stored.layers, stored.sizes, strict=True)
+
+    def _stored_of(self, found: SnapshotRecord) -> Stored:
         # Its siblings get names, limits and groups of their own.
         traits = Traits(
             name=found.terms.name,
@@ -133,15 +152,15 @@ class SnapshotStore:
             uid=found.uid,
             user=found.user,
         )
-        self._stored[found.terms.name] = Stored(
-            layers=layers,
+        return Stored(
+            layers=tuple(str(self._layers_dir / Path(name).name) for name, _ in found.layers),
+            sizes=tuple(size for _, size in found.layers),
             traits=traits,
             terms=found.terms,
             base=found.base,
             made_at=found.made_at,
-            used_at=path.stat().st_mtime,
+            used_at=self._now(),
         )
-        self._sizes |= zip(layers, (size for _, size in found.layers), strict=True)
 
     @property
     def uids(self) -> frozenset[int]:
@@ -169,11 +188,7 @@ class SnapshotStore:
             )
             if stored.is_listed:
                 self._make_room()
-            if terms.name:
-                return await uncancelled(self._keep_named(stored))
-            name = f"snapshot-{layer.name}"
-            self._stored[name] = stored
-            return Snapshot(name=name)
+            return await uncancelled(self._keep(stored))
         except BaseException as error:
             if not self._has(str(layer)):
                 self._sizes.pop(str(layer), None)
@@ -201,22 +216,69 @@ class SnapshotStore:
 
     def _write(self, stored: Stored) -> None:
         """The layers first, then the record: a rename makes it a snapshot."""
-        traits, layers = stored.traits, stored.layers
+        early = self._records_dir.parent / f"{stored.layer}{EARLY}"
+        with open(early, "wb") as file:
+            file.write(self._record(stored))
+            file.flush()
+            linux.syncfs(file.fileno())
+        os.replace(early, self._record_path(stored))
+
+    def _record(self, stored: Stored) -> bytes:
+        traits = stored.traits
         record = SnapshotRecord(
             terms=stored.terms,
-            layers=tuple((Path(layer).name, self._sizes[layer]) for layer in layers),
+            layers=tuple((Path(layer).name, self._sizes[layer]) for layer in stored.layers),
             image=traits.image,
             base=stored.base,
             uid=traits.uid,
             user=traits.user,
             made_at=stored.made_at,
         )
-        early = self._records_dir.parent / f"{Path(layers[0]).name}{EARLY}"
-        with open(early, "wb") as file:
-            file.write(msgspec.json.encode(record))
-            file.flush()
-            linux.syncfs(file.fileno())
-        os.replace(early, self._record_path(stored))
+        return msgspec.json.encode(record)
+
+    def archive(self, snapshot: Snapshot) -> Path:
+        """Where it lies as one file."""
+        self._archives_dir.mkdir(mode=0o700, exist_ok=True)
+        return self._archives_dir / f"{hashlib.sha256(snapshot.name.encode()).hexdigest()}.tar"
+
+    async def pack(self, snapshot: Snapshot) -> None:
+        """Write its archive, or nothing of it."""
+        stored = self.get(snapshot)
+        with self._holding(stored.layers):
+            await pack(self._record(stored), stored.layers, self.archive(snapshot))
+
+    async def adopt(self, snapshot: Snapshot) -> None:
+        """Keep what its archive holds, or nothing of it. The name moves to it."""
+        async with unpacked(self.archive(snapshot)) as (record, folder):
+            stored = self._stored_of(msgspec.json.decode(record, type=SnapshotRecord))
+            with self._holding(stored.layers):
+                for layer, size in zip(stored.layers, stored.sizes, strict=True):
+                    if layer not in self._sizes:
+                        (folder / Path(layer).name).rename(layer)
+                        self._sizes[layer] = size
+                try:
+                    self._make_room()
+                    await uncancelled(self._keep(stored))
+                finally:
+                    if not self._has(stored.layers[0]):
+                        self._leave(stored)
+        self.remove_unused()
+
+    async def _keep(self, stored: Stored) -> Snapshot:
+        if stored.terms.name:
+            return await self._keep_named(stored)
+        self._stored[stored.name] = stored
+        return Snapshot(name=stored.name)
+
+    @contextlib.contextmanager
+    def _holding(self, layers: tuple[str, ...]) -> Iterator[None]:
+        """While the block lasts, these layers are not removed."""
+        held = Traits(name="", image=HostImage(), limits=DEFAULT_LIMITS, uid=0, layers=layers)
+        self._copying.append(held)
+        try:
+            yield
+        finally:
+            self._copying.remove(held)
 
     def _record_path(self, stored: Stored) -> Path:
         return self._records_dir / quote(stored.terms.name, safe="")
@@ -314,6 +376,7 @@ class SnapshotStore:
         return tuple(
             SnapshotInfo(
                 name=name,
+                layer=stored.layer,
                 is_named=bool(stored.terms.name),
                 size_bytes=sum(self._sizes.get(layer, 0) for layer in stored.layers),
                 age_s=now - stored.made_at,

@@ -9,9 +9,12 @@ from artangram.core.scheduling.decisions import Release
 from artangram.core.scheduling.events import (
     Cancelled,
     Finished,
+    ImageArrived,
     NodeDraining,
     NodeJoined,
     NodeLost,
+    NodeSuspected,
+    NodeTrusted,
     NodeUndrained,
     Submitted,
     TrajectoryClosed,
@@ -235,6 +238,16 @@ class TestImages:
         opened(scheduler, "u", 10, image="python")
         assert node_of(scheduler, "b", trajectory="u").startswith("cpu-")
 
+    def test_a_node_where_it_has_arrived_is_preferred(self):
+        scheduler = a_scheduler(cpu=a_cpu(cores=16, memory_mb=4000, nodes=2))
+        for node in ("cpu-1", "cpu-1", "gone"):
+            scheduler.handle(ImageArrived(CPU, NodeId(node), "snapshot"), 0.0)
+        opened(scheduler, "t", 10, image="snapshot")
+        assert node_of(scheduler, "a", trajectory="t") == "cpu-1"
+        scheduler.handle(NodeLost(CPU, NodeId("cpu-1")), 0.0)
+        opened(scheduler, "u", 10, image="snapshot")
+        assert node_of(scheduler, "b", trajectory="u") == "cpu-0"
+
 
 def drained(scheduler: Scheduler, node: NodeId = FIRST, at: float = 0.0) -> list[str]:
     return released(scheduler.handle(NodeDraining(CPU, node), at))
@@ -245,6 +258,12 @@ def released(decisions: list[object]) -> list[str]:
 
 
 class TestDraining:
+    def test_it_is_let_go_again_when_it_comes_back_empty(self):
+        scheduler = a_scheduler()
+        assert drained(scheduler) == ["cpu-0"]
+        assert released(scheduler.handle(NodeSuspected(CPU, FIRST), 1.0)) == []
+        assert released(scheduler.handle(NodeTrusted(CPU, FIRST), 2.0)) == ["cpu-0"]
+
     def test_it_gets_no_new_trajectories_and_is_let_go_when_the_last_has_gone(self):
         scheduler = a_scheduler()
         for name in "tu":

@@ -100,7 +100,7 @@ class CpuNode:
         cores, memory_mb = spec.cores, spec.memory_mb
         self.spec = spec
         self.labels = frozenset((spec.labels | {NODE_LABEL: str(node)}).items())
-        self.images = frozenset(spec.images)
+        self.images = set(spec.images)
         #: In which order nodes joined.
         self.seq = seq
         #: It gets no new trajectories, for good or until the one it is reserved for has come.
