@@ -115,6 +115,16 @@ async def cool(problem, llm, client):
         return await asked(one, llm, [*said, user(problem["word"])], temperature=1.5)
 
 
+async def forcing(problem, llm, client):
+    """A call that the gateway begins for the model, then an answer of its own."""
+    tool = {"type": "function", "function": {"name": problem["word"]}}
+    async with chat(llm) as one:
+        said = [user(problem["word"])]
+        heard = await asked(one, llm, said, tools=[tool], tool_choice=tool)
+        said += [{"role": "assistant", "content": heard}, user(problem["word"])]
+        return await asked(one, llm, said, tools=[tool])
+
+
 async def responding(problem, llm, client):
     """OpenAI's Responses: the second turn names the first."""
     async with chat(llm) as one:

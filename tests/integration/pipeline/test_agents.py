@@ -1,5 +1,7 @@
 """Agents with clients of their own, trained from a run's file: every token is what was sampled."""
 
+import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -100,14 +102,23 @@ AGENTS = {
     "compacting": [2, 1],
     "stripping": [1, 1],
     "cool": [2],
+    "forcing": [2],
     "responding": [2],
     "messaging": [2],
 }
 """And how many turns each conversation of theirs has."""
 
 
+def with_room(model: Path, place: Path) -> Path:
+    """The same model with a longer context, for prompts that describe tools."""
+    found = Path(shutil.copytree(model, place / "roomy"))
+    config = json.loads((found / "config.json").read_text())
+    (found / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
+    return found
+
+
 async def test_agents_are_trained_on_the_very_tokens_they_were_given(model, tmp_path):
-    path = written(tmp_path, model, dict.fromkeys(AGENTS, ""))
+    path = written(tmp_path, with_room(model, tmp_path), dict.fromkeys(AGENTS, ""))
     groups, records = await trained(path, tmp_path / "out")
     exactly_what_was_sampled(groups, records)
     trajectories = [t for group in groups for t in group.trajectories]
