@@ -76,6 +76,7 @@ bench: $(STAMP)
 	$(BIN)/artangram bench learn --json benchmarks/results/learn.json
 	$(BIN)/artangram demo --plan --out docs/images
 	$(BIN)/python benchmarks/picture.py
+	$(BIN)/python benchmarks/rolloutpicture.py
 	$(BIN)/python benchmarks/table.py
 
 # The documentation as a site in out/site; a link that leads nowhere fails it.

@@ -138,5 +138,5 @@ HEADLINES: dict[str, Callable[[Any], Iterator[Headline]]] = {
     "live": live,
     "sandbox": sandbox,
     "gateway": gateway,
-    "rollout": rollout,
+    "rollout_asynchrony": rollout,
 }

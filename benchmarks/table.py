@@ -88,7 +88,8 @@ def _lines(rows: list[tuple[Row, str]]) -> Iterator[str]:
         goal = "" if row.goal is None else row.goal.text
         if row.goal is not None and not row.goal.is_reached:
             goal += ": **missed**"
-        command = livetable.COMMANDS.get(name, f"artangram bench {name}")
+        verb = name.replace("rollout_", "rollout --only ")
+        command = livetable.COMMANDS.get(name, f"artangram bench {verb}")
         yield f"| {row.text} | {goal} | {_link(name, root='../', text=f'`{command}`')} |"
 
 

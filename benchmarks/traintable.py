@@ -13,9 +13,11 @@ def rollout(figures: Any) -> Iterator[Row]:
     for gain in (*figures["gains"], *figures["checks"]):
         low, high = gain["spread"]
         fluid = "" if gain["fluid"] is None else f"; a fluid model gains {gain['fluid']:.2f}"
+        verdict = "" if gain["verdict"] is None else f"; {gain['verdict']}"
+        bound = "; the trainer binds" if gain["binds"] == "trainer" else ""
         yield Row(
             f"Simulated rollout, {gain['experiment']}: {gain['case']}: **{gain['gain']:.2f}x** "
-            f"({low:.2f} to {high:.2f} by seed{fluid})",
+            f"({_spread(low, high, len(figures['settings']['seeds']))}{fluid}{bound}{verdict})",
             Goal(f"{_paper([gain])} (the paper)", _reaches(gain)) if gain["paper"] else None,
         )
     for weights in figures["weights"]:
@@ -25,6 +27,10 @@ def rollout(figures: Any) -> Iterator[Row]:
             f"new weights of {weights['model']} takes",
             at_most(exposed, round(100 * weights["paper_share"]), " % (the paper)"),
         )
+
+
+def _spread(low: float, high: float, seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"{low:.2f} to {high:.2f} of {seeds} seeds"
 
 
 def _reaches(gain: Any) -> bool:
@@ -81,8 +87,14 @@ def _from_to(runs: list[Any]) -> str:
     return ", ".join(f"{run['before']:.2f} to {run['after']:.2f}" for run in runs)
 
 
+ROLLOUTS = (
+    *("affinity", "crowded", "sweep", "split", "asynchrony", "trajectories", "redundancy"),
+    *("weights", "calibration", "ablation", "divided"),
+)
+"""Experiments of the simulated rollout, each with a result of its own."""
+
 ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
-    "rollout": rollout,
+    **{f"rollout_{name}": rollout for name in ROLLOUTS},
     "isolation": isolation,
     "learn": learn,
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from artangram_bench.simulated.sensitivity import FluidGain
     from artangram_bench.simulated.settings import Settings
 
-GAINS = ("trajectories", "redundancy", "affinity", "crowded", "split", "asynchrony")
+GAINS = ("trajectories", "redundancy", "affinity", "crowded", "sweep", "split", "asynchrony")
 CHECKS = ("calibration", "ablation", "divided")
 QUESTION = "What does each idea of the rollout gain?"
 NAMES = (*GAINS, *CHECKS, "weights", "sensitivity")
@@ -139,6 +139,7 @@ def _rows(name: str, settings: "Settings") -> "Iterator[Row]":
         "affinity": affinities.affinity,
         "crowded": affinities.crowded,
         "divided": affinities.divided,
+        "sweep": affinities.sweep,
         "split": experiments.split,
         "asynchrony": experiments.asynchrony,
         "ablation": experiments.ablation,

@@ -7,10 +7,10 @@ from msgspec import Struct, structs
 from artangram_bench.simulated.cluster import Scenario
 from artangram_bench.simulated.workload import TRAIN_DEVICES, Reading, mixed_tasks
 
-STEPS, WARM_UP = 13, 3
+STEPS, WARM_UP = 8, 2
 """Of runs that overlap steps: the first ones find an empty buffer."""
 
-FEW_STEPS = (4, 1)
+FEW_STEPS = (3, 1)
 """The same of batches of 512 groups, which have eight times as much in each step."""
 
 
