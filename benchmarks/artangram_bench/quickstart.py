@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
-from artangram.core.ids import ActionId
+from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.decisions import Report, Start
 from artangram.managers.cpu import cores_of
@@ -227,8 +227,12 @@ class _OnRay:
         return len(_records(out)) >= self._lose_after
 
     def _by_host(self) -> tuple[Counter[str], Counter[str]]:
-        """Actions that succeeded, and those that infrastructure failed, by where they ran."""
+        """Actions that succeeded, and those that infrastructure failed, by where they ran.
+
+        One that never started belongs to the host of its attempt's sandbox.
+        """
         where: dict[ActionId, str] = {}
+        homes: dict[TrajectoryId | None, str] = {}
         done: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         for entry in recorded(self._folder / "state"):
@@ -238,7 +242,8 @@ class _OnRay:
                     where[decision.lease.action_id] = "-" if cores is None else str(cores.node)
                 elif isinstance(decision, Report):
                     record = decision.record
-                    host = where.get(record.action_id, "never started")
+                    home = homes.get(record.trajectory, "no host")
+                    host = homes[record.trajectory] = where.get(record.action_id, home)
                     done[host] += record.outcome is Outcome.SUCCEEDED
                     failed[host] += record.outcome is Outcome.INFRA_FAILED
         return +done, +failed
