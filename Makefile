@@ -26,13 +26,14 @@ test-peers:
 	sh tests/install_peers.sh $(PEERS_VENV)
 	$(PEERS_VENV)/bin/python -m pytest -q tests/peers
 
-# Ten thousand actions under random faults, twice, 200 rounds of kill -9, and a run on Ray that loses a host: needs root and iproute2,
-# takes 50 minutes.
+# Ten thousand actions under random faults, twice, 200 rounds of kill -9, a run on Ray that loses a host, and a comparison with Ray:
+# needs root and iproute2, takes an hour.
 soak: $(STAMP)
 	$(BIN)/artangram bench soak --json benchmarks/results/soak.json
 	$(BIN)/artangram bench soak --policy elastic --seed 2 --json benchmarks/results/soak_elastic.json
 	$(BIN)/artangram bench kill --json benchmarks/results/kill.json
 	$(BIN)/artangram bench quickstart --json benchmarks/results/quickstart.json
+	$(BIN)/artangram bench ray --json benchmarks/results/ray.json
 
 cover: $(STAMP)
 	$(BIN)/pytest -q tests/unit/core --cov --cov-fail-under=100

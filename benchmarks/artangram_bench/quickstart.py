@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
-from artangram.core.ids import ActionId
+from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.decisions import Report, Start
 from artangram.managers.cpu import cores_of
@@ -44,8 +44,9 @@ TOKEN = "callers-token"
 NAME = "quickstart"
 ENDS = 3
 """Steps at each end of a run whose rewards are averaged."""
-LEARNED = 0.75
-"""Mean reward of the last steps that counts as learned; it begins at about a fifth."""
+RISE = 0.25
+"""Of the mean reward that counts as learned. Where a run of so few steps ends differs much by luck:
+a fruit whose answers are all wrong early is not tried again."""
 PATIENCE_S = 900.0
 
 _RUN = """
@@ -72,7 +73,7 @@ class QuickRun(Struct, frozen=True, kw_only=True):
 
     @property
     def is_learned(self) -> bool:
-        return self.last >= LEARNED
+        return self.last - self.first >= RISE
 
 
 class QuickFigures(Struct, frozen=True, kw_only=True):
@@ -227,8 +228,12 @@ class _OnRay:
         return len(_records(out)) >= self._lose_after
 
     def _by_host(self) -> tuple[Counter[str], Counter[str]]:
-        """Actions that succeeded, and those that infrastructure failed, by where they ran."""
+        """Actions that succeeded, and those that infrastructure failed, by where they ran.
+
+        One that never started belongs to the host of its attempt's sandbox.
+        """
         where: dict[ActionId, str] = {}
+        homes: dict[TrajectoryId | None, str] = {}
         done: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         for entry in recorded(self._folder / "state"):
@@ -238,7 +243,8 @@ class _OnRay:
                     where[decision.lease.action_id] = "-" if cores is None else str(cores.node)
                 elif isinstance(decision, Report):
                     record = decision.record
-                    host = where.get(record.action_id, "never started")
+                    home = homes.get(record.trajectory, "no host")
+                    host = homes[record.trajectory] = where.get(record.action_id, home)
                     done[host] += record.outcome is Outcome.SUCCEEDED
                     failed[host] += record.outcome is Outcome.INFRA_FAILED
         return +done, +failed

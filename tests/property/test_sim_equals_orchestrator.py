@@ -18,12 +18,14 @@ from live_run import (
     a_mixed_cluster,
     on_virtual_time,
     traces,
+    with_tokens,
 )
 from msgspec import structs
 
 from artangram.core.ids import JobId, Resource
 from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.cluster import (
+    CallWindow,
     ClusterSpec,
     CpuSpec,
     QuotaSpec,
@@ -103,6 +105,22 @@ def test_ties_are_decided_the_same_way(name: str, trace: Trace) -> None:
     # the machine's doing, and no decision.
     cpu = CpuSpec(nodes=1, cores=2, memory_mb=100_000)
     assert_same(trace, Setup(cluster=a_cluster(cpu), policy=name), "exact")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    trace=traces(MIXED, seconds=ANY_S, limits=st.none()),
+    tokens=st.lists(st.sampled_from([0, 20, 60, 150]), min_size=1, max_size=5),
+    believed=st.sampled_from(["exact", "learned"]),
+)
+def test_calls_that_use_tokens_end_at_the_same_instants(
+    trace: Trace, tokens: list[int], believed: str
+) -> None:
+    cluster = a_mixed_cluster()
+    windows = (CallWindow(limit=100, window_s=4.0, unit="tokens"),)
+    search = structs.replace(cluster.pools[Resource("search")], windows=windows)
+    limited = structs.replace(cluster, pools={**cluster.pools, Resource("search"): search})
+    assert_same(with_tokens(trace, tokens), Setup(cluster=limited), believed)
 
 
 @settings(max_examples=25, deadline=None)

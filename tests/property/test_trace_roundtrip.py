@@ -51,6 +51,7 @@ actions = st.builds(
     timeout_s=st.none() | seconds,
     repeatable=st.booleans(),
     priority=st.integers(-10, 10),
+    tokens=st.none() | st.integers(0, 10**6),
 )
 turns = st.builds(
     TraceTurn,

@@ -108,6 +108,7 @@ class LiveRun:
             work_s=self.beliefs.work_s(truth),
             timeout_s=truth.timeout_s,
             repeatable=truth.repeatable,
+            tokens=self.beliefs.tokens(truth),
         )
         call = None if action.needs.of(CPU) else call_of(action.needs)
         submission = Submission(action=action, command=None if call else COMMAND, call=call)
@@ -167,6 +168,25 @@ def traces(
         memory_mb=st.sampled_from([4, 100, 400]),
     )
     return st.lists(trajectories, min_size=1, max_size=10).map(_as_trace)
+
+
+def with_tokens(trace: Trace, tokens: list[int]) -> Trace:
+    """The same, where calls without cores use `tokens`, one after the other."""
+    number = 0
+
+    def counted(action: TraceAction) -> TraceAction:
+        nonlocal number
+        number += 1
+        used = None if action.needs.of(CPU) else tokens[number % len(tokens)]
+        return structs.replace(action, tokens=used)
+
+    def of_turn(turn: TraceTurn) -> TraceTurn:
+        return structs.replace(turn, actions=tuple(map(counted, turn.actions)))
+
+    trajectories = tuple(
+        structs.replace(one, turns=tuple(map(of_turn, one.turns))) for one in trace.trajectories
+    )
+    return structs.replace(trace, trajectories=trajectories)
 
 
 def _as_trace(trajectories: list[TraceTrajectory]) -> Trace:

@@ -37,7 +37,8 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     """The most calls in any window of `window_s`."""
     window_s: float = 60.0
     windows: tuple[CallWindow, ...] = ()
-    """Further limits, as in `({"limit": 10000, "window_s": 86400},)`; all of them hold."""
+    """Further limits, as in `({"limit": 10000, "window_s": 86400},)`, of tokens with
+    `"unit": "tokens"`; all of them hold."""
     delivery_s: float | None = None
     """How long a request may take to arrive, when its answer does not come sooner; a small part of
     the window if unsaid. More costs rate where answers are slow, less risks a refusal."""
@@ -63,9 +64,10 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
         return min(DELIVERY_SHARE * window_s, MOST_DELIVERY_S)
 
     def gates(self) -> list[tuple[int, float, float]]:
-        """Limit, length and spread of every window."""
+        """Limit, length and spread of every window of calls; the scheduler paces tokens."""
         first = [] if self.limit is None else [(self.limit, self.window_s)]
-        all_of_them = [*first, *((one.limit, one.window_s) for one in self.windows)]
+        calls = ((one.limit, one.window_s) for one in self.windows if one.unit == "calls")
+        all_of_them = [*first, *calls]
         return [(limit, window_s, self.spread_of(window_s)) for limit, window_s in all_of_them]
 
     def quota(self) -> QuotaSpec:

@@ -210,6 +210,7 @@ async def _lived(
             stages=spec.stages,
             resume=resume,
             exam_tasks=exam,
+            teachers={name: task.teachers for name, task in spec.tasks.items() if task.teachers},
         ) as training:
             training.on_step, training.on_exam = show
             await LOOPS[spec.run.mode](training)

@@ -12,8 +12,11 @@ from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import DEFAULT
 from artangram.observe.badfile import BadFile
 from artangram.pipeline.enginepools import EnginesSpec
-from artangram.pipeline.settings import ExamPlan, RunSettings
+from artangram.pipeline.settings import ExamPlan, RunSettings, is_url
 from artangram.train.settings import TrainSettings
+
+PROBE = "The 3 quick brown foxes: a <b> {c}."
+"""A text that tokenizers cut in different ways."""
 
 Row = tuple[str, str, str]
 
@@ -49,6 +52,10 @@ def check_plan(file: Path, spec: TrainSpec, *, has_own_cluster: bool) -> None:
     except BadInput as error:
         problem = f"{spec.model} is not a model: {error.field} {error.problem}"
         raise BadFile(file, BadInput("model", problem, error.fix)) from error
+    for name, described in spec.tasks.items():
+        for teacher in described.teachers:
+            if not is_url(teacher):
+                _check_teacher(file, name, Path(teacher), student=spec.model)
     rules = {"affinity": spec.engines.affinity, "split": spec.engines.split}
     for key, rule in rules.items():
         for task in [] if isinstance(rule, str) else rule:
@@ -60,6 +67,26 @@ def check_plan(file: Path, spec: TrainSpec, *, has_own_cluster: bool) -> None:
         problem = f"{asked} cores are more than the {there} of this machine"
         fix = f"say {there} or fewer, or use a cluster with --url"
         raise BadFile(file, BadInput("cluster.cores", problem, fix))
+
+
+def _check_teacher(file: Path, task: str, teacher: Path, *, student: Path) -> None:
+    """Raises `BadFile` unless the directory is a model that reads the student's tokens."""
+    from artangram.models.config import context_of
+    from artangram.models.loading import load_tokenizer
+
+    field = f"tasks.{task}.teachers"
+    try:
+        has_room = context_of(teacher) >= context_of(student)
+        own, other = load_tokenizer(student), load_tokenizer(teacher)
+    except BadInput as error:
+        problem = f"{teacher} is not a model: {error.field} {error.problem}"
+        raise BadFile(file, BadInput(field, problem, error.fix)) from error
+    if not has_room:
+        problem = f"{teacher} has a shorter context than {student}"
+        raise BadFile(file, BadInput(field, problem, "take one with as long a context"))
+    if own.vocab_size != other.vocab_size or own.encode(PROBE) != other.encode(PROBE):
+        fix = "take a teacher with the student's tokenizer"
+        raise BadFile(file, BadInput(field, f"{teacher} has another tokenizer", fix))
 
 
 def plan_of(spec: TrainSpec) -> dict[str, object]:

@@ -107,7 +107,7 @@ def up(
     ray_placement_group: _RayGroup = None,
     model: ModelOption = None,
     engines: EnginesOption = "1",
-    model_port: ModelPort = 7411,
+    model_port: ModelPort = 7412,
     token: _Token = None,
     json: _Json = None,
 ) -> None:

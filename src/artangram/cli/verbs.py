@@ -54,7 +54,11 @@ EXAMPLES = {
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
     "warmup": ("artangram warmup models/base out/first/transcripts.jsonl.gz --out models/warm",),
-    "up": ("artangram up cluster.yaml --state-dir state", "artangram up --local 3"),
+    "up": (
+        "artangram up cluster.yaml --state-dir state",
+        "artangram up --local 3",
+        "artangram up --model models/warm",
+    ),
     "agent": ("artangram agent --join head:7411 --fingerprint sha256:... --token-file join-token",),
     "run": (
         "artangram run -- echo hello",

@@ -10,6 +10,7 @@ tasks:
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
   hard: {task: "my_module:MyTask", share: [[0, 1], [40, 3]]}    # 1 at first, 3 from version 40
   swe: {agent: "my_agent:solve", problems: swe.jsonl, reward: "my_agent:score"}    # any agent
+  kin: {task: "my_module:MyTask", teachers: [models/teacher]}     # with train: {loss: distillation}
   cli: {command: [mini, --task, "{prompt}"], problems: swe.jsonl, image: swe.tar, reward: "t:run"}
 steps: 100
 groups: 16
@@ -47,7 +48,7 @@ from artangram.envs.tasks import DEMO_TASKS, TaskClient
 from artangram.observe.badfile import AnyPath, BadFile
 from artangram.pipeline.agenttasks import AgentSpec, agent_task
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
-from artangram.pipeline.settings import ExamPlan, RunSettings
+from artangram.pipeline.settings import ExamPlan, RunSettings, is_url
 from artangram.pipeline.taskfactory import check_made, task_named
 from artangram.rollout.source import Stage
 from artangram.train.lossrules import LossParts
@@ -74,6 +75,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     agent, its keys: `eval: {problems: held_out.jsonl}`."""
     train: LossParts = LossParts()
     """What differs from the run's own `train` in the loss of this task."""
+    teachers: tuple[str, ...] = ()
+    """For `loss: distillation`: directories of models, or URLs of vLLM servers."""
     agent: str = ""
     """`module:name` of an agent, in place of `task`; see `AgentSpec` for the keys below."""
     command: tuple[str, ...] = ()
@@ -158,14 +161,23 @@ def read_train(path: AnyPath) -> TrainSpec:
         cluster=_live_cluster(home / top["cluster"].text()) if "cluster" in top else ClusterFile(),
         engines=_engines(top["engines"], home) if "engines" in top else EnginesSpec(),
     )
-    if spec.run.train.loss == "distillation":
-        fix = "give them to `Trainer.step`, as examples/distillation.py does"
-        raise top["train"].bad("has no teachers in a file", fix, key="loss")
+    _check_teachers(spec, top["tasks"].mapping())
     for stage in spec.stages:
         if not any(stage.shares.values()):
             problem = f"has no task with a share at version {stage.from_version}"
             raise top["tasks"].bad(problem, "give one of them 1 or more")
     return spec
+
+
+def _check_teachers(spec: TrainSpec, items: dict[str, Item]) -> None:
+    distils = spec.run.train.loss == "distillation"
+    for name, task in spec.tasks.items():
+        if distils and not task.teachers:
+            fix = "name directories of models or URLs of vLLM servers"
+            raise items[name].bad("has none to learn from", fix, key="teachers")
+        if task.teachers and not distils:
+            fix = "add train: {loss: distillation}"
+            raise items[name].bad("are for distillation", fix, key="teachers")
 
 
 def made_tasks(
@@ -266,6 +278,8 @@ def _task(name: str, item: Item, home: Path) -> TaskSpec:
     if "train" in given:
         given["train"].known(list(LossParts.__struct_fields__))
     spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
+    teachers = tuple(one if is_url(one) else str(home / one) for one in spec.teachers)
+    spec = structs.replace(spec, teachers=teachers)
     if spec.is_agent:
         spec = _agent(spec, given, item, home)
     elif stray := [key for key in AGENT_KEYS if key in given]:

@@ -37,10 +37,10 @@ def examine_node(
         protocol=protocol,
         unix_s=time.time(),
         cores=len(os.sched_getaffinity(0)),
-        core_limit=_core_limit(groups),
+        core_limit=core_limit(groups),
         memory_mb=machine.total_memory_mb(),
         free_memory_mb=machine.free_memory_mb(),
-        memory_limit_mb=_memory_limit_mb(groups),
+        memory_limit_mb=memory_limit_mb(groups),
         providers=tuple(kinds),
         level=usual.level.name.lower(),
         control_groups=control[0] if control else None,
@@ -80,7 +80,8 @@ def _filesystem(path: str, mountinfo: str) -> str:
     return kind
 
 
-def _memory_limit_mb(groups: Hierarchies) -> int | None:
+def memory_limit_mb(groups: Hierarchies) -> int | None:
+    """The least of all groups that this process is in; `None` without a limit."""
     v1 = groups.v1.get("memory")
     texts = [*_settings(groups.v2, "memory.max"), *_settings(v1, "memory.limit_in_bytes")]
     limits = [int(text) // MB for text in texts if text.isdecimal()]
@@ -89,7 +90,8 @@ def _memory_limit_mb(groups: Hierarchies) -> int | None:
     return min(limits, default=None)
 
 
-def _core_limit(groups: Hierarchies) -> float | None:
+def core_limit(groups: Hierarchies) -> float | None:
+    """Cores that this process may use at once, by time; `None` without a limit."""
     quotas = [text.split() for text in _settings(groups.v2, "cpu.max")]
     v1 = groups.v1.get("cpu")
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")

@@ -18,7 +18,13 @@ from artangram.core.ids import ActionId, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action, ActionRecord, Outcome
 from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start
-from artangram.core.scheduling.events import Event, ServiceDeployed, Submitted, TrajectoryOpened
+from artangram.core.scheduling.events import (
+    Event,
+    Finished,
+    ServiceDeployed,
+    Submitted,
+    TrajectoryOpened,
+)
 from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.journal import Entry
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
@@ -33,10 +39,11 @@ LEFT_UNDONE = 1e-3
 class _Work:
     """A running action: when it had how many units."""
 
-    __slots__ = ("action", "since")
+    __slots__ = ("action", "since", "tokens")
 
     def __init__(self, action: Action) -> None:
         self.action = action
+        self.tokens: int | None = None
         self.since: list[tuple[float, int]] = []
 
     def done(self, record: ActionRecord) -> float:
@@ -113,6 +120,8 @@ class _Recorder:
                 if action.trajectory is None:
                     alone = _alone(action.id)
                     self._begin(TrajectoryOpened(alone, 0, action.job), at)
+            case Finished() if event.action_id in self._working:
+                self._working[event.action_id].tokens = event.tokens
 
     def _begin(self, opened: TrajectoryOpened, at: float) -> None:
         life = self._lives[opened.trajectory] = _TracedTrajectory(opened, at)
@@ -184,6 +193,7 @@ def _as_it_ended(record: ActionRecord, work: _Work) -> TraceAction:
         timeout_s=timeout_s,
         repeatable=work.action.repeatable,
         priority=work.action.priority,
+        tokens=work.tokens,
     )
 
 

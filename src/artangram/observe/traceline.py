@@ -35,6 +35,8 @@ class TraceAction(Struct, frozen=True, kw_only=True, gc=False):
     timeout_s: float | None = None
     repeatable: bool = False
     priority: int = 0
+    tokens: int | None = None
+    """What it used of an API that limits tokens."""
 
 
 class TraceTurn(Struct, frozen=True, kw_only=True, gc=False):
@@ -82,6 +84,7 @@ class _Action(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     timeout_s: _Limit | None = None
     repeatable: bool = False
     priority: _Priority = 0
+    tokens: _Count | None = None
 
 
 class _Turn(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -151,6 +154,7 @@ class LineDecoder:
             timeout_s=raw.timeout_s,
             repeatable=raw.repeatable,
             priority=raw.priority,
+            tokens=raw.tokens,
         )
 
     def _needs(self, raw: _Action) -> Needs:
@@ -226,6 +230,7 @@ def _raw_action(action: TraceAction) -> _Action:
         timeout_s=action.timeout_s,
         repeatable=action.repeatable,
         priority=action.priority,
+        tokens=action.tokens,
     )
 
 

@@ -11,9 +11,9 @@
 
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct, field, structs
 
+from artangram.apis.usage import tokens_in
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.events import NodeLost, TrajectoryOpened
@@ -137,7 +137,7 @@ class Accounts:
         account.wait_s += record.wait_s
         account.core_s += live.core_s
         if live.end is not None and live.end.answer is not None:
-            account.tokens += tokens_in(live.end.answer.body)
+            account.tokens += tokens_in(live.end.answer.body) or 0
 
     def lost(self, event: NodeLost, at: float) -> None:
         """A node and the memory of its trajectories are gone."""
@@ -250,36 +250,3 @@ def _slots(live: LiveAction) -> int:
     if lease is None:
         return 0
     return sum(one.units for one in lease.allocations if isinstance(one, FunctionSlots))
-
-
-class _TokenCounts(Struct):
-    """As OpenAI's and Anthropic's interfaces name them."""
-
-    total_tokens: int | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class _WithUsage(Struct):
-    usage: _TokenCounts | None = None
-
-
-_decode = msgspec.json.Decoder(_WithUsage).decode
-
-
-def tokens_in(body: bytes) -> int:
-    """Tokens that an answer says it took; 0 if it says nothing."""
-    if b'"usage"' not in body:
-        return 0
-    try:
-        usage = _decode(body).usage
-    except (msgspec.MsgspecError, RecursionError):
-        return 0
-    if usage is None:
-        return 0
-    if usage.total_tokens is not None:
-        return max(0, usage.total_tokens)
-    parts = (usage.prompt_tokens, usage.completion_tokens, usage.input_tokens, usage.output_tokens)
-    return sum(max(0, part) for part in parts if part is not None)

@@ -51,6 +51,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     deadline_s: float | None = None
     priority: int = 0
+    tokens: int | None = None
     repeatable: bool = False
     key: str | None = None
 
@@ -93,6 +94,7 @@ def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: floa
         timeout_s=request.timeout_s,
         deadline_at=None if request.deadline_s is None else now + request.deadline_s,
         priority=request.priority,
+        tokens=request.tokens,
         repeatable=request.repeatable,
     )
     return Submission(action=action, command=None, call=request.call, key=request.key)

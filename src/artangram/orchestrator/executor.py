@@ -258,9 +258,8 @@ class LiveExecutor:
         if began_at is not None and began_at < live.started_at:
             began_at = live.started_at  # By the clock of a node, it began before it was told to.
         reason = live.stop_reason if ended.outcome is Outcome.CANCELLED else ended.reason
-        finished = Finished(
-            run.action_id, ended.outcome, began_at, reason, run.attempt, ended.turned_away
-        )
+        end = (run.action_id, ended.outcome, began_at, reason, run.attempt, ended.turned_away)
+        finished = Finished(*end, live.tokens_used())
         # While agents are being attached, more is to come before anything can be decided.
         self._post(finished, then=then, at_once=self._is_attached)
 

@@ -9,10 +9,11 @@ import asyncio
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from artangram.apis.usage import tokens_in
 from artangram.core.ids import NodeId, TrajectoryId
 from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.decisions import Resize, Start, Stop
-from artangram.core.scheduling.lease import Cores, CoreShare, Lease
+from artangram.core.scheduling.lease import Calls, Cores, CoreShare, Lease
 from artangram.managers.agent import OnPrinted, RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission
@@ -115,6 +116,15 @@ class LiveAction(_Kept):
 
     def __repr__(self) -> str:
         return f"<LiveAction {self.action.id}: {self.phase.name}>"
+
+    def tokens_used(self) -> int | None:
+        """What its answer says of tokens, if the API that it calls limits them."""
+        allocations = () if self.lease is None else self.lease.allocations
+        if self.end is None or self.end.answer is None:
+            return None
+        if not any(isinstance(one, Calls) and one.tokens for one in allocations):
+            return None
+        return tokens_in(self.end.answer.body)
 
     @property
     def is_awaited(self) -> bool:

@@ -178,6 +178,9 @@ class CallOptions(TypedDict, total=False):
     priority: int
     """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
     by an hour per level. Other jobs do not notice. Default: 0."""
+    tokens: int | None
+    """What it will use of an API that limits tokens, prompt and answer; settled when it ends with
+    what the answer says. Default: learned from earlier calls of its kind."""
     key: str | None
     """Your own name for the call: the same key twice is the same call, made once. It belongs to its
     job and its request; another one that uses it is refused. Default: none."""

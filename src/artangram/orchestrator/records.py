@@ -44,6 +44,7 @@ class Submission(Struct, frozen=True, kw_only=True):
             work_s=wanted.action.work_s,
             deadline_at=wanted.action.deadline_at,
             priority=wanted.action.priority,
+            tokens=wanted.action.tokens,
         )
         if (ours, self.command, self.call) != (wanted.action, wanted.command, wanted.call):
             fix = "ask for exactly the same again, or give other work a key of its own"

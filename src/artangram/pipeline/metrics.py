@@ -104,6 +104,8 @@ def scalars(record: StepRecord) -> dict[str, float]:
     found |= {"train/is_skipped": float(report.is_skipped), "train/samples": float(report.samples)}
     found |= {"rollout/length": report.length, "rollout/max_length": float(report.max_length)}
     found |= {"rollout/truncated": report.truncated, "rollout/equal_groups": report.equal_groups}
+    if report.teacher_gap:
+        found["train/teacher_gap"] = report.teacher_gap
     took_s = record.collect_s + record.train_s
     found |= {"run/publish_s": record.publish_s, "run/exposed_s": record.exposed_s}
     found |= {"run/tokens_per_s": report.length * report.trajectories / took_s if took_s else 0.0}

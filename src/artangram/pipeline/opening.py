@@ -1,7 +1,7 @@
 """A run made ready: trainer, gateway, rollout, engines; everything it opens ends with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.evaluation import evaluate
 from artangram.pipeline.runstate import saved_state
 from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.teachers import Classroom
 from artangram.pipeline.training import Reshape, Training
 from artangram.rollout import Rollout, Source, Stage
 from artangram.scratchdir import ScratchDir
@@ -45,11 +46,9 @@ async def open_training(
     resume: bool = False,
     reshape: Reshape | None = None,
     exam_tasks: Sequence[Task] = (),
+    teachers: Mapping[str, Sequence[str]] | None = None,
 ) -> AsyncIterator[Training]:
-    """A run ready for its first step: weights published, engines in service.
-
-    `exam_tasks` are those of `settings.eval`, with problems that are held out.
-    """
+    """A run ready for its first step; `exam_tasks` hold problems out, `teachers` go by task."""
     engines = engines or EnginesSpec()
     source = Source(tasks, stages=stages, seed=settings.seed)
     state = saved_state(settings, out) if resume else None
@@ -80,6 +79,7 @@ async def open_training(
             cluster=cluster,
             first_step=0 if state is None else state.step,
             reshape=reshape,
+            classroom=await asyncio.to_thread(_classroom, settings, teachers),
         )
         stack.callback(training.metrics.close)
         if state is not None:
@@ -146,6 +146,12 @@ def _learner(settings: RunSettings, *, model: Path, out: Path) -> Learner:
     if train.processes > 1:
         return Ranks(model, train, seed=settings.seed, log=out / TRAINER_LOG)
     return Trainer(placed(model, train.device, seed=settings.seed), train)
+
+
+def _classroom(
+    settings: RunSettings, teachers: Mapping[str, Sequence[str]] | None
+) -> Classroom | None:
+    return Classroom(teachers, device=settings.train.device) if teachers else None
 
 
 def _gateway(engines: EnginesSpec, on_lost: Callable[[Engine, EngineGone], None]) -> Gateway:

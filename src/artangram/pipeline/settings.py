@@ -150,3 +150,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             needs_signal=self.needs_signal,
             temperature=self.temperature,
         )
+
+
+def is_url(teacher: str) -> bool:
+    """Whether a teacher is served, and no directory."""
+    return teacher.startswith(("http://", "https://"))

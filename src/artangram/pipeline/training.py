@@ -36,6 +36,7 @@ from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.runstate import RunState, write_state
 from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.teachers import Classroom
 from artangram.pipeline.transcripts import Transcripts
 from artangram.rollout import Rollout
 from artangram.train import checkpoint
@@ -81,6 +82,7 @@ class Training:
         cluster: ClusterClient | None = None,
         first_step: int = 0,
         reshape: Reshape | None = None,
+        classroom: Classroom | None = None,
     ) -> None:
         self.settings = settings
         self.out = out
@@ -113,6 +115,7 @@ class Training:
         self._model = model
         self._config = (model / CONFIG_NAME).read_bytes()
         self._cluster = cluster
+        self._classroom = classroom
         self._reshape = reshape or (lambda groups: groups)
         self._began_at = time.monotonic() - self.metrics.began_s
         self._made: _Made | None = None
@@ -165,7 +168,8 @@ class Training:
         """Train on the batch; its problems are done."""
         began_at = time.monotonic()
         groups = self._reshape(batch.groups)
-        report = await asyncio.to_thread(self.trainer.step, groups)
+        said = None if self._classroom is None else await self._classroom.said(groups)
+        report = await asyncio.to_thread(self.trainer.step, groups, teachers=said)
         self.rollout.settle(batch, is_skipped=report.is_skipped)
         self.step += 1
         await asyncio.to_thread(self.transcripts.add, self.step, groups)

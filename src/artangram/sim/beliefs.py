@@ -30,12 +30,17 @@ class Beliefs(Protocol):
 
     def problem(self, trajectory: TraceTrajectory) -> str: ...
 
+    def tokens(self, action: TraceAction) -> int | None: ...
+
 
 class _Named:
-    """Tells which problem a trajectory attempts."""
+    """Tells which problem a trajectory attempts, and not how many tokens a call will use."""
 
     def problem(self, trajectory: TraceTrajectory) -> str:
         return trajectory.problem
+
+    def tokens(self, action: TraceAction) -> int | None:
+        return None
 
 
 class ExactBeliefs(_Named):
@@ -46,6 +51,9 @@ class ExactBeliefs(_Named):
 
     def work_s(self, action: TraceAction) -> float | None:
         return action.work_s
+
+    def tokens(self, action: TraceAction) -> int | None:
+        return action.tokens
 
 
 class _Uncurved:

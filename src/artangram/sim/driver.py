@@ -125,9 +125,16 @@ class Simulation:
         """The events of this instant in a fixed order: ends, trajectories, the clock."""
         events = self._events
         for end in self.machine.ended(now):
-            run = end.run
+            run, is_answered = end.run, end.outcome is Outcome.SUCCEEDED
+            action = self._lives[run.action_id][1]
             events.append(
-                Finished(run.action_id, end.outcome, began_at=run.began_at, attempt=run.attempt)
+                Finished(
+                    run.action_id,
+                    end.outcome,
+                    began_at=run.began_at,
+                    attempt=run.attempt,
+                    tokens=action.tokens if is_answered else None,
+                )
             )
         while self._timers and self._timers[0][0] <= now:
             self._advance(heappop(self._timers)[2], now)
@@ -211,6 +218,7 @@ class Simulation:
             timeout_s=action.timeout_s,
             repeatable=action.repeatable,
             priority=action.priority,
+            tokens=self._beliefs.tokens(action),
         )
         self._events.append(Submitted(told))
 

@@ -166,7 +166,8 @@ class PhysicsAgent:
 
 
 class PhysicsCarrier:
-    """See `managers.calls.Carrier`. Every call answers nothing, when the world says so."""
+    """See `managers.calls.Carrier`. Every call answers when the world says so, and says no more
+    than the tokens it used, if it used any."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -182,7 +183,9 @@ class PhysicsCarrier:
             raise
         if ended.outcome is not Outcome.SUCCEEDED:
             raise CallFailed("")
-        return CallResult(body=b"")
+        tokens = self._world.truth[lease.action_id].tokens
+        body = b"" if tokens is None else b'{"usage": {"total_tokens": %d}}' % tokens
+        return CallResult(body=body)
 
     async def aclose(self) -> None:
         return

@@ -1,11 +1,14 @@
 """The learner of a run: a trainer in this process, or one of several processes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from artangram.core.rollout.trajectory import Group
 from artangram.train.tally import StepMetrics
+
+TeacherLogprobs = Mapping[str, tuple[tuple[float, ...], ...]]
+"""By trajectory: each teacher's logprobs of its sampled tokens."""
 
 
 class LearnerGone(Exception):
@@ -25,8 +28,10 @@ class Learner(Protocol):
         """The most tokens of a sequence that its model takes."""
         ...
 
-    def step(self, groups: Sequence[Group]) -> StepMetrics:
-        """Learn from these groups."""
+    def step(
+        self, groups: Sequence[Group], *, teachers: TeacherLogprobs | None = None
+    ) -> StepMetrics:
+        """Learn from these groups; for distillation, from what teachers say of them."""
         ...
 
     def save(self, directory: Path) -> None:

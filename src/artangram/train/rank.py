@@ -48,8 +48,8 @@ def joined(begin: Begin) -> Trainer:
 def obeyed(trainer: Trainer, order: Order) -> StepMetrics | None:
     """Do it; a step has a report."""
     match order:
-        case TrainStep(groups):
-            return trainer.step(groups)
+        case TrainStep(groups, teachers):
+            return trainer.step(groups, teachers=teachers)
         case Save(directory):
             trainer.save(Path(directory))
         case SaveWeights(directory):

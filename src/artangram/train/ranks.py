@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from artangram.core.rollout.trajectory import Group
 from artangram.link import BlockingLink, LinkEnded, Posted, ready
-from artangram.train.learner import LearnerGone
+from artangram.train.learner import LearnerGone, TeacherLogprobs
 from artangram.train.rankwire import (
     Begin,
     Order,
@@ -78,8 +78,10 @@ class Ranks:
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self._processes)
 
-    def step(self, groups: Sequence[Group]) -> StepMetrics:
-        report = self._order(TrainStep(tuple(groups))).report
+    def step(
+        self, groups: Sequence[Group], *, teachers: TeacherLogprobs | None = None
+    ) -> StepMetrics:
+        report = self._order(TrainStep(tuple(groups), dict(teachers or {}))).report
         assert report is not None, "every step has one"
         return report
 

@@ -28,6 +28,7 @@ class Begin(Struct, frozen=True, kw_only=True, tag="begin"):
 
 class TrainStep(Struct, frozen=True, tag="step"):
     groups: tuple[Group, ...]
+    teachers: dict[str, tuple[tuple[float, ...], ...]] = {}
 
 
 class Save(Struct, frozen=True, tag="save"):

@@ -52,6 +52,8 @@ class StepMetrics(Struct, frozen=True, kw_only=True):
     """How far the ratio of a fresh token was from 1, at most."""
     mismatch_kl: float = 0.0
     """Mean divergence of the trainer from the engine, over fresh tokens: what precision costs."""
+    teacher_gap: float = 0.0
+    """Of distillation: by how many nats the student found its tokens likelier than its teachers."""
 
 
 class StepTally:

@@ -11,15 +11,16 @@
 import copy
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
+from statistics import fmean
 
 import msgspec
 import torch
-from msgspec import Struct
+from msgspec import Struct, structs
 from torch import Tensor
 from torch.nn import Module
 
@@ -29,6 +30,7 @@ from artangram.models.causal import CausalModel, score
 from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
 from artangram.train.backend import Alone, TrainBackend, whole_number
+from artangram.train.learner import TeacherLogprobs
 from artangram.train.losses import BatchShare, PolicyLoss, Tokens
 from artangram.train.samples import (
     Rows,
@@ -49,9 +51,6 @@ from artangram.train.state import (
 from artangram.train.tally import StepMetrics, StepTally
 
 logger = logging.getLogger(__name__)
-
-Teachers = Mapping[str, tuple[tuple[float, ...], ...]]
-"""By trajectory: each teacher's logprobs of its sampled tokens."""
 
 OPTIMISER_NAME = "optimiser.pt"
 POSITION_NAME = "trainer.json"
@@ -109,12 +108,14 @@ class Trainer:
     def __repr__(self) -> str:
         return f"<Trainer at version {self.version}: {self.settings.loss}>"
 
-    def step(self, groups: Sequence[Group], *, teachers: Teachers | None = None) -> StepMetrics:
+    def step(
+        self, groups: Sequence[Group], *, teachers: TeacherLogprobs | None = None
+    ) -> StepMetrics:
         """Learn from these groups; the report says what happened."""
         with self._beside_weights():
             return self._step(groups, teachers=teachers or {})
 
-    def _step(self, groups: Sequence[Group], *, teachers: Teachers) -> StepMetrics:
+    def _step(self, groups: Sequence[Group], *, teachers: TeacherLogprobs) -> StepMetrics:
         samples = samples_of(groups, self.settings)
         tally = StepTally(groups)
         self.steps += 1
@@ -134,7 +135,7 @@ class Trainer:
         why = "" if has_learned else "its gradient is not finite"
         report = tally.report(version=self.version, samples=attempts, why_skipped=why)
         self._warn(report)
-        return report
+        return structs.replace(report, teacher_gap=_gap(samples, teachers))
 
     def _warn(self, report: StepMetrics) -> None:
         """Once: an engine that finds tokens far more or less likely spoils what is learned."""
@@ -152,7 +153,7 @@ class Trainer:
         share: BatchShare,
         tally: StepTally,
         *,
-        teachers: Teachers,
+        teachers: TeacherLogprobs,
     ) -> bool:
         """Make all epochs, up to one that would spoil the weights; whether there was any."""
         for epoch in range(self.settings.epochs):
@@ -214,7 +215,7 @@ class Trainer:
         share: BatchShare,
         tally: StepTally,
         *,
-        teachers: Teachers,
+        teachers: TeacherLogprobs,
     ) -> bool:
         """One optimiser step; whether its gradient was finite, without which none is made."""
         self.optimiser.zero_grad(set_to_none=True)
@@ -260,7 +261,7 @@ class Trainer:
         return score(self._reference, rows.packed, at=rows.at, temperature=rows.heat).logprobs
 
     def _loss(
-        self, tokens: Tokens, share: BatchShare, *, batch: "_Batch", teachers: Teachers
+        self, tokens: Tokens, share: BatchShare, *, batch: "_Batch", teachers: TeacherLogprobs
     ) -> PolicyLoss:
         rule = self.settings.rule(batch.samples[0].task)
         if self.settings.loss == "distillation":
@@ -310,7 +311,7 @@ class _Batch:
     """It teaches nothing: other processes have one more."""
 
 
-def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+def _said_by(teachers: TeacherLogprobs, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
     """Every teacher's logprobs in one row each; a teacher that a sample lacks weighs nothing."""
     if missing := [s.trajectory for s in samples if not teachers.get(s.trajectory)]:
         fix = "give `step` what they say of every attempt; `examples/distillation.py` does"
@@ -325,3 +326,18 @@ def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Ten
             said[k] += own[k][part] if k < len(own) else [0.0] * length
             weights[k] += [float(k < len(own))] * length
     return torch.tensor(said), torch.tensor(weights)
+
+
+def _gap(samples: Sequence[Sample], teachers: TeacherLogprobs) -> float:
+    """By how much the student found its tokens likelier than its teachers, on average."""
+    gaps = [
+        own - fmean(each)
+        for sample in samples
+        if (said := teachers.get(sample.trajectory))
+        for own, *each in zip(
+            sample.behaviour,
+            *(one[sample.before : sample.before + len(sample.sampled)] for one in said),
+            strict=True,
+        )
+    ]
+    return fmean(gaps) if gaps else 0.0

@@ -3,6 +3,7 @@
 import asyncio
 from posixpath import basename
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -10,6 +11,7 @@ import artangram
 from artangram.apis import ApiSpec
 from artangram.apis.enforcing import EnforcingApi, serving
 from artangram.core.errors import BadInput, InfraFailed
+from artangram.core.scheduling.cluster import CallWindow
 from artangram.sandbox.fake import FakeProvider
 
 LIMIT, WINDOW_S = 20, 0.2
@@ -31,6 +33,33 @@ async def test_all_jobs_together_stay_below_the_limit() -> None:
         answers = await asyncio.gather(*calls)
     assert [answer.json()["query"] for answer in answers] == [str(n) for n in range(80)]
     assert (api.served[""].refused, api.served[""].taken) == (0, 80)
+
+
+async def test_tokens_that_a_call_did_not_use_are_given_back_when_it_ends() -> None:
+    """Else the third call, and every one after it, would wait for a minute."""
+    spoken = b'{"usage": {"input_tokens": 4, "output_tokens": 6}}'
+    most = under_way = 0
+
+    async def respond(request: web.Request) -> web.Response:
+        nonlocal most, under_way
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+        return web.Response(body=spoken, content_type="application/json")
+
+    windows = ({"limit": 100, "window_s": 60.0, "unit": "tokens"},)
+    async with (
+        serving(respond) as url,
+        a_cluster(url, windows=msgspec.convert(windows, tuple[CallWindow, ...])) as client,
+    ):
+        llm = client.api("search")
+        calls = [llm.post("say", json=None, tokens=40, deadline_s=20) for _ in range(6)]
+        await asyncio.gather(*calls)
+        with pytest.raises(InfraFailed, match="expired"):
+            await llm.post("say", json=None, tokens=41, deadline_s=0.2)
+        (use,) = [row for row in (await client.use()).rows if row.tokens]
+    assert (most, use.tokens, use.calls) == (2, 60, 6)
 
 
 async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:

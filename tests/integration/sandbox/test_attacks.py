@@ -9,6 +9,7 @@ import functools
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -135,25 +136,63 @@ class TestOutput:
         assert (await attack(look)).stdout == b"[0, 0]\n"
 
 
+KEEP_40 = "for i in $(seq 40); do setsid -f sleep 100; done"
+
+
+@contextlib.contextmanager
+def at_most_processes(provider: NamespaceProvider, *, more: int) -> Iterator[None]:
+    """A machine that has only a few process numbers left for sandboxes."""
+    above = [group for group in groups_of(provider) if (group / "pids.max").exists()]
+    if not above:
+        pytest.skip("control groups do not count processes here")
+    most = [(group / "pids.max", (group / "pids.max").read_text()) for group in above]
+    try:
+        for group in above:
+            now = int((group / "pids.current").read_text())
+            (group / "pids.max").write_text(str(now + more))
+        yield
+    finally:
+        for path, value in most:
+            path.write_text(value)
+
+
 class TestMachine:
     """What a sandbox lacks because others have it is no failure of its program."""
 
     async def test_a_machine_without_process_numbers_is_no_failure_of_a_program(
         self, provider: NamespaceProvider, sandbox: LocalSandbox
     ) -> None:
-        above = [group for group in groups_of(provider) if (group / "pids.max").exists()]
-        if not above:
-            pytest.skip("control groups do not count processes here")
-        most = [(group / "pids.max", (group / "pids.max").read_text()) for group in above]
-        try:
-            for group in above:
-                (group / "pids.max").write_text((group / "pids.current").read_text())
-            with pytest.raises(SandboxError, match="this machine has no room for more processes"):
-                await sandbox.run(Command(argv=("true",)))
-        finally:
-            for path, value in most:
-                path.write_text(value)
+        lack = pytest.raises(SandboxError, match="this machine has no room for more processes")
+        with at_most_processes(provider, more=0), lack:
+            await sandbox.run(Command(argv=("true",)))
         assert await still_works(sandbox)
+
+    async def test_a_program_that_fails_for_what_others_keep_has_not_failed(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox
+    ) -> None:
+        neighbour = await provider.create(HostImage(), limits=SMALL)
+        await sandbox.run(Command(argv=("sh", "-c", KEEP_40), keep=True))
+        fork = Command(argv=("sh", "-c", "for i in $(seq 20); do sleep 1 & done; wait"))
+        assert (await neighbour.run(fork)).ok
+        with at_most_processes(provider, more=4):
+            with pytest.raises(SandboxError, match="this machine ran out of processes"):
+                await neighbour.run(fork)
+            assert (await neighbour.run(Command(argv=("true",)))).ok
+        failed = await neighbour.run(Command(argv=("false",)))
+        assert failed.exit_code == 1, "a machine with room leaves failures to their programs"
+        await neighbour.close()
+
+    async def test_no_more_is_kept_when_sandboxes_keep_much_of_the_machine(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox
+    ) -> None:
+        neighbour = await provider.create(HostImage(), limits=SMALL)
+        await sandbox.run(Command(argv=("sh", "-c", KEEP_40), keep=True))
+        with at_most_processes(provider, more=60):
+            with pytest.raises(SandboxError, match="too many to keep more; close some of them"):
+                await neighbour.run(Command(argv=("sh", "-c", KEEP_40), keep=True))
+            assert (await neighbour.run(Command(argv=("true",)))).ok
+        assert (await neighbour.run(Command(argv=("true",), keep=True))).ok
+        await neighbour.close()
 
     async def test_kept_processes_that_fill_their_own_sandbox_are_its_own_doing(
         self, sandbox: LocalSandbox, attack: Attack

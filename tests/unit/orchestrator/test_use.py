@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from artangram.apis.usage import tokens_in
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.observe.journalfile import open_journal
-from artangram.orchestrator.accounts import MOST_ACCOUNTS, OTHER, Accounts, tokens_in
+from artangram.orchestrator.accounts import MOST_ACCOUNTS, OTHER, Accounts
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_JOBS, Exposition
 from artangram.orchestrator.records import ClusterStatus
@@ -112,13 +113,15 @@ def test_metrics_of_jobs_are_bounded_and_complete() -> None:
         (b'{"usage": {"total_tokens": 12, "prompt_tokens": 10}}', 12),
         (b'{"usage": {"input_tokens": 3, "output_tokens": 4}}', 7),
         (b'{"usage": {"total_tokens": -5}}', 0),
-        (b'{"usage": "a lot"}', 0),
-        (b'{"usage"', 0),
-        (b"[" * 100_000 + b'"usage"', 0),
-        (b"plain text", 0),
+        (b'{"usage": "a lot"}', None),
+        (b'{"usage": null}', None),
+        (b'{"usage": {}}', None),
+        (b'{"usage"', None),
+        (b"[" * 100_000 + b'"usage"', None),
+        (b"plain text", None),
     ],
 )
-def test_tokens_are_what_an_answer_says(body: bytes, tokens: int) -> None:
+def test_tokens_are_what_an_answer_says(body: bytes, tokens: int | None) -> None:
     assert tokens_in(body) == tokens
 
 

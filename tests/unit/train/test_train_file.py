@@ -48,7 +48,7 @@ def test_a_file_says_what_runs(tmp_path):
         (("epochs: 4", "processes: 0"), "processes: 0 is not positive"),
         (("epochs: 4", "fade_steps: -1"), "fade_steps: -1 is negative"),
         (("epochs: 4", "loss: ppo, kl: 0.1"), "ppo has no such term"),
-        (("epochs: 4", "loss: distillation"), "train.loss: has no teachers in a file"),
+        (("epochs: 4", "loss: distillation"), "teachers: has none to learn from"),
         (("epochs: 4", "correction: {high: 0.5}"), "0 to 0.5 leaves out 1"),
         (("share: 2", "train: {loss: gpro}"), "'gpro' is not a loss"),
         (("share: 2", "train: {lr: 1}"), "tasks.mine.train.lr: unknown key"),

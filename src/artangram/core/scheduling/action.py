@@ -40,6 +40,8 @@ class Action(Struct, frozen=True, kw_only=True, gc=False):
     """A limit on run time. Time in the queue never counts."""
     repeatable: bool = False
     """It may run again after infrastructure failed under it."""
+    tokens: int | None = None
+    """What it will use of an API that limits tokens; `None` to learn it from calls of its kind."""
     selector: dict[str, str] = field(default_factory=dict)
     """Labels that its node must have, beside those its trajectory asks for."""
 
@@ -53,6 +55,8 @@ def checked(action: Action) -> Action:
     if not -MOST_PRIORITY <= action.priority <= MOST_PRIORITY:
         fix = f"give a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}"
         raise BadInput("priority", f"{action.priority} is out of range", fix)
+    if action.tokens is not None and action.tokens < 0:
+        raise BadInput("tokens", f"{action.tokens} is not a number of tokens", "give 0 or more")
     if action.work_s is action.timeout_s is action.deadline_at is None:
         return action  # Most name no time at all.
     times = (action.work_s, action.timeout_s, action.deadline_at)

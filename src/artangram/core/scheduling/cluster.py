@@ -4,6 +4,7 @@ Descriptions only. The books that change with every lease are in `pools`.
 """
 
 import math
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -69,15 +70,17 @@ class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
 
 
 class CallWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several limits of an API: the most calls in any window of a length."""
+    """One of several limits of an API: the most calls, or tokens, in any window of a length."""
 
     limit: int
     window_s: float
+    unit: Literal["calls", "tokens"] = "calls"
 
     def __post_init__(self) -> None:
         if self.limit < 1 or not 0 < self.window_s < math.inf:
-            problem = f"{self.limit} calls in {self.window_s:g} s is not a limit"
-            raise BadInput("windows", problem, "give whole calls from 1, and seconds above 0")
+            problem = f"{self.limit} {self.unit} in {self.window_s:g} s is not a limit"
+            fix = f"give whole {self.unit} from 1, and seconds above 0"
+            raise BadInput("windows", problem, fix)
 
 
 class QuotaSpec(Struct, frozen=True, kw_only=True, tag="quota"):

@@ -58,6 +58,8 @@ class Finished(Struct, frozen=True, gc=False, tag="finished"):
     """The attempt of the lease that ended; one that was already given up is ignored."""
     turned_away: bool = False
     """Nothing was done, so it may start again as often as it takes."""
+    tokens: int | None = None
+    """What it used of an API that limits tokens, if that is known."""
 
 
 class Cancelled(Struct, frozen=True, gc=False, tag="cancelled"):

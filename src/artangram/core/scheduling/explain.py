@@ -4,7 +4,7 @@ from bisect import bisect_left
 
 from msgspec import Struct
 
-from artangram.core.ids import ActionId, JobId, Resource
+from artangram.core.ids import ActionId, Resource
 from artangram.core.scheduling.policies.base import Hindrance, Lane, State, Ticket
 from artangram.core.scheduling.policies.jobunits import limited
 
@@ -57,15 +57,16 @@ def lendable(lane: Lane, units: int, now: float) -> int:
 
 
 def of_side(
-    lane: Lane | None, resource: Resource, units: int, job: JobId, *, ahead: int, now: float
+    ticket: Ticket, lane: Lane | None, resource: Resource, units: int, *, ahead: int, now: float
 ) -> list[Hindrance]:
-    """What keeps an action of `job`, which may have no node, from a secondary resource, if any."""
+    """What keeps `ticket`, which may have no node, from a secondary resource, if anything does."""
     if lane is None:
         return []
+    job = ticket.job
     if not lane.allows(job, units):
         (most, what), free = lane.bound_of(job), lendable(lane, units, now)
         return [limited(resource, units, job, most=most, what=what, free=free, ahead=ahead)]
-    if not lane.lends(units, now):
+    if not lane.lends_to(ticket, units, now):
         return [lacking(resource, units, free=lendable(lane, units, now), ahead=ahead)]
     return []
 

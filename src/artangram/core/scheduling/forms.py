@@ -151,7 +151,7 @@ def _most(pool: PoolSpec) -> int | None:
             return pool.devices
         case FunctionsSpec():
             return pool.ceiling
-    further = [window.limit for window in pool.windows]
+    further = [window.limit for window in pool.windows if window.unit == "calls"]
     limits = [x for x in (pool.concurrency, pool.limit, *further) if x is not None]
     return min(limits) if limits else None
 

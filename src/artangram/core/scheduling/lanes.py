@@ -260,7 +260,7 @@ class Lanes:
         for resource, units in ticket.form.secondary:
             lane = self._lane_of(ticket, resource)
             ahead = 0 if lane is None else self._blocked.num_before(ticket, lane)
-            hindrances += of_side(lane, resource, units, ticket.job, ahead=ahead, now=now)
+            hindrances += of_side(ticket, lane, resource, units, ahead=ahead, now=now)
         if ticket.blocked_at is not None and not hindrances:
             hindrances.append(claimed(*self._need_at(ticket, ticket.blocked_at)))
         return hindrances
@@ -330,7 +330,7 @@ class Lanes:
         for resource, units in ticket.form.secondary:
             quota = self._quota.get(resource)
             if quota is lane and quota is not None:
-                at = quota.lends_at(units, now)
+                at = quota.lends_at(ticket, units, now)
                 times += [] if at is None else [at]
         return min(times, default=None)
 
@@ -364,7 +364,7 @@ class Lanes:
         if (
             self._claims.keep_out(lane, ticket)
             or lane in self._suspects
-            or not lane.lends(units, now)
+            or not lane.lends_to(ticket, units, now)
         ):
             return False
         first = lane.overdue(now)

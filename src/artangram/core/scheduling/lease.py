@@ -59,6 +59,8 @@ class Calls(Struct, frozen=True, gc=False, tag="calls"):
 
     resource: Resource
     units: int
+    tokens: int = 0
+    """What they are taken to use, where the API limits tokens."""
 
 
 class FunctionSlots(Struct, frozen=True, gc=False, tag="slots"):

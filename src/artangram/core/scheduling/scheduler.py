@@ -14,7 +14,7 @@ from typing import Any
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.scheduling import events
+from artangram.core.scheduling import events, reconfigure
 from artangram.core.scheduling.action import ActionRecord, Outcome, checked
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
 from artangram.core.scheduling.clusterevents import ClusterEvents
@@ -39,8 +39,6 @@ from artangram.core.scheduling.lease import Allocation, Cores, Lease
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.core.scheduling.reconfigure import checked as checked_change
-from artangram.core.scheduling.reconfigure import relimited
 
 MOST_ATTEMPTS = 3
 """How often a repeatable action is started before its infrastructure failures are final."""
@@ -247,6 +245,7 @@ class Scheduler:
         if ticket is None or ticket.state is not State.RUNNING or ticket.attempt != event.attempt:
             return  # Late: it was already given up and reported.
         began_at = ticket.started_at if event.began_at is None else min(event.began_at, now)
+        ticket.tokens_used = 0 if event.turned_away else event.tokens
         told = self._learning.learn(ticket, event.outcome, began_at=began_at, now=now)
         self._lanes.release(ticket, now)
         self._lanes.touch(told)
@@ -345,8 +344,8 @@ class Scheduler:
                 self._end(ticket, outcome, event.reason, now, began_at=ticket.started_at)
 
     def _on_reconfigured(self, event: events.Reconfigured, now: float) -> None:
-        checked_change(event, self._lanes.cluster)
-        jobs = relimited(event, self._lanes.cluster)
+        reconfigure.checked(event, self._lanes.cluster)
+        jobs = reconfigure.relimited(event, self._lanes.cluster)
         self._forms.reconfigure(event)
         self._lanes.reconfigure(event, now)
         changed = [

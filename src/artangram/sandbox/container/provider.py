@@ -75,7 +75,7 @@ class ContainerProvider(LocalProvider):
         service: PodmanService | None,
     ) -> None:
         self.capabilities = capabilities
-        super().__init__(run_dir, cores_for(groups))
+        super().__init__(run_dir, cores_for(groups), processes=groups.processes)
         self._groups = groups
         self._engine = engine
         self._service = service

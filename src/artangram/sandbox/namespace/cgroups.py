@@ -115,6 +115,11 @@ class Groups:
         """`None` where cores cannot be held this way: a user's slice often has no such one."""
         return self._parents.get("cpuset")
 
+    @property
+    def processes(self) -> Path:
+        """Counts the processes of all sandboxes."""
+        return self._parents["pids"]
+
     def open(self) -> None:
         """Make the provider's own groups; `OSError` when this machine does not let us."""
         missing = {"memory", "pids", "freezer"} - set(self._parents)

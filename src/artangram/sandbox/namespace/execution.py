@@ -22,6 +22,7 @@ from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
 from artangram.sandbox.namespace.cores import CoreLender, Hold, bring, threads_below
 from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
+from artangram.sandbox.namespace.machineroom import MachineRoom
 from artangram.sandbox.namespace.results import (
     InitReply,
     Memory,
@@ -81,6 +82,7 @@ class ExecutionHost(Protocol):
 
     cores: CoreLender
     watch: Watch
+    room: MachineRoom
 
     @property
     def is_crowded(self) -> bool:
@@ -171,6 +173,9 @@ class Execution:
         groups, limits = box.traits.groups, box.traits.limits
         if command.has_own_limits:
             limits.admit(command)
+        self._room = host.room
+        if command.keep:
+            host.room.check_kept()
         rlimits: dict[int, int] = {}
         if groups is None:
             rlimits = host.rlimits(
@@ -277,6 +282,8 @@ class Execution:
             ending = error
         if reply.kind == init.NOT_STARTED and self._is_lack_of_the_machine(reply.status):
             ending = SandboxError(f"this machine has no room for more {LACKS[reply.status]}")
+        elif isinstance(ending, CommandResult) and ending.exit_code:
+            ending = self._room.judged(ending)
         self._on_end(self._problem or ending)
 
     def _is_lack_of_the_machine(self, status: int) -> bool:

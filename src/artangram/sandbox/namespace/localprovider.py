@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from artangram.sandbox.errors import CreateFailed, SandboxGone
 from artangram.sandbox.namespace.cores import CoreLender
 from artangram.sandbox.namespace.execution import Watch
+from artangram.sandbox.namespace.machineroom import MachineRoom
 from artangram.sandbox.namespace.netns import listening_in
 from artangram.sandbox.namespace.proxy import SandboxProxy
 from artangram.sandbox.namespace.rundir import RunDir
@@ -41,11 +42,15 @@ MOST_RESTING = 16
 class LocalProvider:
     """See the module, and `sandbox.SandboxHost` for what a sandbox asks of it."""
 
-    def __init__(self, run_dir: RunDir, cores: CoreLender) -> None:
+    def __init__(
+        self, run_dir: RunDir, cores: CoreLender, *, processes: Path | None = None
+    ) -> None:
+        """`processes` is the group that counts those of all its sandboxes."""
         self.live: dict[str, LocalSandbox] = {}
         self.cores = cores
         self._loop = asyncio.get_running_loop()
         self.watch = Watch(self._loop)
+        self.room = MachineRoom(processes)
         self._run_dir = run_dir
         self._snapshots = SnapshotStore(run_dir.snapshots, live=self._standing)
         self._numbers = itertools.count(1)

@@ -71,6 +71,8 @@ class LocalProcess:
         """Lend cores, send. What it raises has left nothing behind."""
         command, groups = self._command, self._box.traits.groups
         now, limits = monotonic(), self._box.traits.limits
+        self._room = host.room
+        host.room.check_kept()
         rlimits: dict[int, int] = {}
         if groups is None:
             rlimits = host.rlimits(
@@ -262,7 +264,7 @@ class LocalProcess:
         except SandboxError as error:
             self._finish_with(error)
         else:
-            self._finish_with(ending)
+            self._finish_with(self._room.judged(ending) if ending.exit_code else ending)
 
     def _memory(self, reply: InitReply) -> Memory | None:
         """An out-of-memory kill counts for this command if it was killed, and not by us."""

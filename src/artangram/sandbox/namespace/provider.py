@@ -61,7 +61,8 @@ class NamespaceProvider(ZygoteProvider):
         # Where cores are held by affinity alone, no program inside may change it.
         has_cpuset = groups is not None and groups.cpuset is not None
         zygote = ZygoteTraits(own_affinity=has_cpuset, library=library)
-        super().__init__(run_dir, cores_for(groups), zygote=zygote)
+        processes = None if groups is None else groups.processes
+        super().__init__(run_dir, cores_for(groups), zygote=zygote, processes=processes)
         self.capabilities = capabilities
         self._groups = groups
         self._bases = PreparedImages(self._prepare)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.errors import SandboxGone
@@ -19,8 +20,15 @@ from artangram.sandbox.namespace.zygoteclient import ZygoteClient
 class ZygoteProvider(LocalProvider):
     """A provider that starts its sandboxes through a zygote, and hears of their ends."""
 
-    def __init__(self, run_dir: RunDir, cores: CoreLender, *, zygote: ZygoteTraits) -> None:
-        super().__init__(run_dir, cores)
+    def __init__(
+        self,
+        run_dir: RunDir,
+        cores: CoreLender,
+        *,
+        zygote: ZygoteTraits,
+        processes: Path | None = None,
+    ) -> None:
+        super().__init__(run_dir, cores, processes=processes)
         self._zygote = ZygoteClient(self, run_dir, zygote)
         #: Done when the zygote has told the pid of a sandbox, or that it could not start one.
         self._pid_told: dict[str, asyncio.Future[None]] = {}

@@ -74,7 +74,7 @@ class UnmanagedLane(Lane):
     def lends(self, units: int, now: float) -> bool:
         return self._pool.fits(units, now)
 
-    def lends_at(self, units: int, now: float) -> float | None:
+    def lends_at(self, ticket: Ticket, units: int, now: float) -> float | None:
         return self._pool.fits_at(units, now)
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:

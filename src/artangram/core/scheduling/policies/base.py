@@ -83,6 +83,7 @@ class Ticket:
         "state",
         "stopping",
         "submitted_at",
+        "tokens_used",
         "unit_s",
         "units",
         "units_since",
@@ -130,6 +131,7 @@ class Ticket:
         self.stopping: Outcome | None = None
         self.allocation: Allocation | None = None
         self.secondary: tuple[Allocation, ...] = ()
+        self.tokens_used: int | None = None
         #: Units it has, since when, the unit-seconds it held before that, and how long it had none.
         self.units = 0
         self.units_since = now
@@ -300,8 +302,12 @@ class Lane(Protocol):
         A ticket that lends that many also lends fewer.
         """
 
+    def lends_to(self, ticket: Ticket, units: int, now: float) -> bool:
+        """Could they be lent to `ticket`, given what else counts there?"""
+        return self.lends(units, now)
+
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
-        """Lend what `lends` promised."""
+        """Lend what `lends_to` promised."""
 
     def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
         """A loan to `ticket` ended."""

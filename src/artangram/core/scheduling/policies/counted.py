@@ -53,11 +53,11 @@ class CountedLane:
     def dispatch(self, now: float) -> None:
         while (ticket := self._first()) is not None:
             units = ticket.form.amounts[0]
-            if not self._pool.fits(units, now):
+            if not self.lends_to(ticket, units, now):
                 return
             self._queue.pop(ticket)
             if self._context.seize_secondary(ticket, now):
-                self._served.charge(ticket, units)
+                self._served.charge(ticket, self._worth(ticket, units))
                 self._start(ticket, units, now)
 
     def _first(self) -> Ticket | None:
@@ -65,8 +65,7 @@ class CountedLane:
         return self._queue.peek(self._pool.slots())
 
     def _start(self, ticket: Ticket, units: int, now: float) -> None:
-        self._served.units.take(ticket.job, units)
-        allocation = self._pool.take(units, now)
+        allocation = self.lend(ticket, units, now)
         self._context.start(
             ticket,
             allocation,
@@ -75,12 +74,16 @@ class CountedLane:
             now=now,
         )
 
+    def _worth(self, ticket: Ticket, units: int) -> float:
+        """What its job is charged for when it starts."""
+        return units
+
     def _prepare_s(self, allocation: Allocation) -> float:
         return 0.0
 
     def give_back(self, ticket: Ticket, now: float) -> None:
-        self._served.units.take(ticket.job, -ticket.units)
-        self._pool.give_back(ticket.units, now)
+        assert ticket.allocation is not None, f"{ticket} has nothing to give back"
+        self.take_back(ticket, ticket.allocation, now)
 
     def allows(self, job: JobId, units: int) -> bool:
         return self._served.units.allows(job, units, self._pool.slots())
@@ -94,8 +97,14 @@ class CountedLane:
     def lends(self, units: int, now: float) -> bool:
         return self._pool.fits(units, now)
 
+    def lends_to(self, ticket: Ticket, units: int, now: float) -> bool:
+        return self.lends(units, now)
+
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         self._served.units.take(ticket.job, units)
+        return self._taken(ticket, units, now)
+
+    def _taken(self, ticket: Ticket, units: int, now: float) -> Allocation:
         return self._pool.take(units, now)
 
     def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
@@ -113,9 +122,12 @@ class CountedLane:
             needed=units,
             free=free,
             ahead=ahead,
-            because=f"{free} of {name} can be had now and {ahead} actions go first",
+            because=self._because(ticket, free, ahead, now),
             starts_when=self._starts_when(ticket, ahead, now),
         )
+
+    def _because(self, ticket: Ticket, free: int, ahead: int, now: float) -> str:
+        return f"{free} of {self._pool.resource} can be had now and {ahead} actions go first"
 
     def _starts_when(self, ticket: Ticket, ahead: int, now: float) -> str:
         return f"{ahead} actions ahead of it have started and {ticket.form.amounts[0]} are free"

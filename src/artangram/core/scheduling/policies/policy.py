@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from artangram.core.scheduling.policies.base import Lane, LaneContext
+from artangram.core.scheduling.policies.base import Lane, LaneContext, Ticket
 from artangram.core.scheduling.policies.gpulane import GpuLane
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.ranking import NodeUse
@@ -20,8 +20,8 @@ class QuotaLane(Lane, Protocol):
     def throttled(self, until: float) -> None:
         """The API takes no call before `until`."""
 
-    def lends_at(self, units: int, now: float) -> float | None:
-        """When time alone lets it lend `units`; `None` if calls have to end first."""
+    def lends_at(self, ticket: Ticket, units: int, now: float) -> float | None:
+        """When time alone lets it lend `units` to `ticket`; `None` if calls have to end first."""
 
 
 @dataclass(frozen=True, kw_only=True)
