@@ -175,7 +175,8 @@ def _curve(first: int, chances: Sequence[float]) -> tuple[list[float], list[floa
 def _unrun_rank(first: int, chances: Sequence[float]) -> float:
     """The first rank of `_table`: no stretch from the beginning is steeper."""
     spent, ended = _curve(first, chances)
-    return 1.0 / max(map(truediv, ended, spent))
+    steepest: float = max(map(truediv, ended, spent))
+    return 1.0 / steepest
 
 
 def _table(first: int, chances: Sequence[float]) -> tuple[list[float], list[float]]:
