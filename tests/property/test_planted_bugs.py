@@ -19,8 +19,8 @@ from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import Resize
 from artangram.core.scheduling.distribution import KnownDuration
+from artangram.core.scheduling.estimates import Learning
 from artangram.core.scheduling.lanes import Lanes
-from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies import candidates, gpulane, ranking

@@ -63,14 +63,11 @@ class CpuManager:
         agent = self.agents.get(allocation.node)
         if agent is None:
             return
-        limit_s = None
+        # On cores of its own the agent counts its time limit, which passes at a pace.
+        is_counted = command is not None and isinstance(allocation, Cores)
         if command is not None:
-            command = told(command, action, workers=lease.workers, cores=self._mapped(allocation))
-            if isinstance(allocation, CoreShare):
-                command = structs.replace(command, share=share_of(allocation))
-            else:
-                command = structs.replace(command, timeout_s=LONGEST_RUN_S)
-                limit_s = action.timeout_s
+            limit_s = None if is_counted else action.timeout_s
+            command = self._told(command, allocation, workers=lease.workers, limit_s=limit_s)
         run = Run(
             lease=lease,
             trajectory=action.trajectory,
@@ -78,7 +75,7 @@ class CpuManager:
             command=command,
             expects_files=expects_files,
             streams=streams,
-            limit_s=limit_s,
+            limit_s=action.timeout_s if is_counted else None,
         )
         agent.start(run)
 
@@ -93,6 +90,25 @@ class CpuManager:
         agent = self.agents.get(node)
         if agent is not None:
             agent.stop(action_id)
+
+    def _told(
+        self,
+        command: Command,
+        allocation: Cores | CoreShare,
+        *,
+        workers: int,
+        limit_s: float | None,
+    ) -> Command:
+        """`command` with its degree, its cores and its time limit filled in."""
+        units = str(workers)
+        return structs.replace(
+            command,
+            argv=tuple([word.replace("{units}", units) for word in command.argv]),
+            environ=command.environ | {UNITS: units},
+            timeout_s=LONGEST_RUN_S if limit_s is None else limit_s,
+            cores=self._mapped(allocation),
+            share=share_of(allocation) if isinstance(allocation, CoreShare) else None,
+        )
 
     def _mapped(self, allocation: Cores | CoreShare) -> tuple[int, ...]:
         if isinstance(allocation, CoreShare):
@@ -116,15 +132,3 @@ def cores_of(lease: Lease) -> Cores | CoreShare | None:
         if isinstance(allocation, (Cores, CoreShare)):
             return allocation
     return None
-
-
-def told(command: Command, action: Action, *, workers: int, cores: tuple[int, ...]) -> Command:
-    """`command` with its degree, its cores and its time limit filled in."""
-    units = str(workers)
-    return structs.replace(
-        command,
-        argv=tuple([word.replace("{units}", units) for word in command.argv]),
-        environ=command.environ | {UNITS: units},
-        timeout_s=LONGEST_RUN_S if action.timeout_s is None else action.timeout_s,
-        cores=cores,
-    )

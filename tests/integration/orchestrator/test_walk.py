@@ -21,8 +21,8 @@ from artangram.testing.fakes import fake_cluster
 PACKAGE = Path(artangram.__file__).parent
 PAGE = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text()
 
-MOST_FILES = 35
-MOST_FILES_OVER_HTTP = 41
+MOST_FILES = 31
+MOST_FILES_OVER_HTTP = 37
 
 
 @contextmanager

@@ -35,13 +35,10 @@ class CpuPools:
         found = (self._placement[r] for r, _ in form.secondary if r in self._placement)
         return next(found, None)
 
-    def check(self, ticket: Ticket) -> None:
-        """`BadInput` if no node could ever hold `ticket`, or its trajectory lives elsewhere."""
-        placement, trajectory = self.of(ticket), ticket.action.trajectory
-        if placement is None:
-            return
-        placement.check(ticket)
-        if len(self._placement) == 1 or placement.lives_here(trajectory):
+    def check_home(self, ticket: Ticket, placement: Placement) -> None:
+        """`BadInput` if the trajectory of `ticket` lives elsewhere than in `placement`."""
+        trajectory = ticket.action.trajectory
+        if placement.lives_here(trajectory):
             return
         for name, others in self._placement.items():
             # Two pools whose trajectories wait for memory of each other would wait for ever.

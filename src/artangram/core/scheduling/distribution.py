@@ -10,9 +10,10 @@
 """
 
 import math
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import pairwise
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from operator import add, mul, sub, truediv
 
 STEPS = 4
 """Bins to a factor of two: durations within 19 % of each other count as alike."""
@@ -31,6 +32,7 @@ LOGS = tuple((index + 0.5 + FIRST) * LOG_STEP for index in range(NUM_BINS))
 """The log of the middle of each bin."""
 
 _MIDDLES = tuple(0.5 * (begin + end) for begin, end in pairwise(EDGES))
+_HALVES = tuple((end - begin) * 0.5 for begin, end in pairwise(EDGES))
 
 OUTLIVED = 1.0
 """An action that outlived everything believed of it is expected to take this share of its age
@@ -142,37 +144,39 @@ Belief = Distribution | KnownDuration
 
 def _moments(first: int, chances: Sequence[float]) -> tuple[float, float, float]:
     """Mean, median and the deviation of the log."""
-    mean = median = below = log_mean = log_square = 0.0
-    for chance, middle, log in zip(chances, _MIDDLES[first:], LOGS[first:], strict=False):
-        if below <= 0.5:
-            median = middle
-        if below < TYPICAL:
-            counted = chance if below + chance < TYPICAL else 1.0 - below
-            mean += counted * middle
-        below += chance
-        weighed = chance * log
-        log_mean += weighed
-        log_square += weighed * log
+    middles, logs = _MIDDLES[first : first + len(chances)], LOGS[first : first + len(chances)]
+    below = [0.0, *accumulate(chances)]
+    median = middles[bisect_right(below, 0.5, 0, len(chances)) - 1]
+    last = bisect_left(below, TYPICAL, 1, len(chances)) - 1
+    mean = _total(map(mul, chances[:last], middles)) + (1.0 - below[last]) * middles[last]
+    weighed = list(map(mul, chances, logs))
+    log_mean, log_square = _total(weighed), _total(map(mul, weighed, logs))
     return mean, median, math.sqrt(max(0.0, log_square - log_mean * log_mean))
 
 
-def _curve(first: int, chances: Sequence[float]) -> list[tuple[float, float]]:
+def _total(numbers: Iterable[float]) -> float:
+    """Added one by one: `sum` rounds differently from one version of Python to another."""
+    total = 0.0
+    for total in accumulate(numbers):  # noqa: B007 - the last one is the total
+        pass
+    return total
+
+
+def _curve(first: int, chances: Sequence[float]) -> tuple[list[float], list[float]]:
     """At the end of each bin: the time expected to be spent until then, and the chance to end."""
-    points = []
-    begin, survivors, spent = EDGES[first], 1.0, EDGES[first]
-    for end, chance in zip(EDGES[first + 1 :], chances, strict=False):
-        left = survivors - chance
-        if left < 0.0:
-            left = 0.0
-        spent += (end - begin) * 0.5 * (survivors + left)
-        begin, survivors = end, left
-        points.append((spent, 1.0 - left))
-    return points
+    left = list(accumulate(chances, sub, initial=1.0))
+    if left[-1] < 0.0:
+        left = [max(0.0, share) for share in left]
+    steps = map(mul, _HALVES[first:], map(add, left, left[1:]))
+    spent = list(accumulate(steps, initial=EDGES[first]))
+    return spent[1:], [1.0 - share for share in left[1:]]
 
 
 def _unrun_rank(first: int, chances: Sequence[float]) -> float:
     """The first rank of `_table`: no stretch from the beginning is steeper."""
-    return 1.0 / max([ended / spent for spent, ended in _curve(first, chances)])
+    spent, ended = _curve(first, chances)
+    steepest: float = max(map(truediv, ended, spent))
+    return 1.0 / steepest
 
 
 def _table(first: int, chances: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -183,7 +187,7 @@ def _table(first: int, chances: Sequence[float]) -> tuple[list[float], list[floa
     later one on the curve (integral, F). From the last age to the first, it leads to the nearest
     corner of the upper hull of the later points.
     """
-    points = [(0.0, 0.0), (EDGES[first], 0.0), *_curve(first, chances)]
+    points = [(0.0, 0.0), (EDGES[first], 0.0), *zip(*_curve(first, chances), strict=True)]
     ages = [0.0, *EDGES[first : first + len(chances) + 1]]
     hull = [points.pop()]
     ranks = []

@@ -72,7 +72,7 @@ class Lanes:
 
     def admit(self, ticket: Ticket, now: float) -> None:
         """`ticket` waits from now on, somewhere."""
-        placement = self.cpu.of(ticket)
+        placement = self.placement.get(ticket.form.resource) or self.cpu.of(ticket)
         if placement is not None and not placement.place(ticket, now):
             self.cpu.place_waiting(placement, now)
             return
@@ -116,7 +116,11 @@ class Lanes:
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node or device could ever serve `ticket`."""
-        self.cpu.check(ticket)
+        placement = self.placement.get(ticket.form.resource) or self.cpu.of(ticket)
+        if placement is not None:
+            placement.check(ticket)
+            if len(self.placement) > 1:
+                self.cpu.check_home(ticket, placement)
         for resource, gpu in self._gpu.items():
             if ticket.action.needs.of(resource):
                 gpu.check(ticket)

@@ -29,12 +29,11 @@ from artangram.core.scheduling.decisions import (
     StopReason,
     WakeAt,
 )
-from artangram.core.scheduling.estimates import Estimates
+from artangram.core.scheduling.estimates import Estimates, Learning
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.kin import STUCK
 from artangram.core.scheduling.lanes import Lanes
-from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy

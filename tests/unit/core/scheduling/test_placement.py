@@ -72,6 +72,11 @@ def test_a_trajectory_lives_in_one_pool(memory_mb):
     assert started(scheduler.handle(Submitted(alone), 0.0)) == ["alone"]
 
 
+def test_a_trajectory_goes_on_in_its_pool_beside_others():
+    scheduler = opened(a_scheduler(cpu=a_cpu(), big=a_cpu()), t=10)
+    assert node_of(scheduler, "first", "t") == node_of(scheduler, "second", "t")
+
+
 @pytest.mark.parametrize("nodes", [2, SAMPLE, SAMPLE + 4, 3 * SAMPLE])
 def test_a_trajectory_is_housed_as_long_as_any_node_has_room(nodes):
     names = [f"t{n}" for n in range(nodes)]

@@ -360,8 +360,8 @@ class Running:
         if self._asked != (cores, behind) or not self._left:
             self._asked, self._left = (cores, behind), [cores]
         before = bisect_right(self.elastic, ticket.rank, key=_rank)
-        for index in range(len(self._left) - 1, before):
-            self._left.append(self._served(index, behind - index))
+        if len(self._left) <= before:
+            self._serve(before, behind)
         free = self._left[before]
         after = bisect_left(self.elastic, firm, key=_rank)
         kept = sum(other.form.amounts[0] for other in self.elastic[before:after])
@@ -369,12 +369,18 @@ class Running:
         given = sum(other.form.amounts[0] for other in self.rigid[giving:])
         return free - kept + given >= ticket.form.amounts[0]
 
-    def _served(self, index: int, behind: int) -> int:
-        """What is left after the elastic ticket at `index`, given what is left before it."""
-        free, ticket = self._left[index], self.elastic[index]
-        widths = ticket.widths
-        assert widths is not None
-        if is_guess(ticket):
-            return free - widths.least
-        price = max(0, behind) * pressure_of(ticket) / self._cores
-        return free - (widths.best_within(price, free) or widths.least)
+    def _serve(self, before: int, behind: int) -> None:
+        """Note what is left after each of the first `before` elastic tickets."""
+        begin, left = len(self._left) - 1, self._left
+        free = left[begin]
+        for index, ticket in enumerate(self.elastic[begin:before], begin):
+            widths, spread = ticket.widths, ticket.belief.spread
+            assert widths is not None
+            size = widths.least
+            if spread < GUESS:
+                pressure = PRESSURE * (1.0 + UNCERTAIN_PRESSURE * spread)
+                price = max(0, behind - index) * pressure / self._cores
+                if price <= widths.dear:
+                    size = widths.best_within(price, free) or size
+            free -= size
+            left.append(free)
