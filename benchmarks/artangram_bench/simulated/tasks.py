@@ -15,7 +15,7 @@ from statistics import NormalDist
 from msgspec import Struct
 
 from artangram.core.errors import InfraFailed
-from artangram.envs.protocol import Env, Observation, Problem, Scorer, Task
+from artangram.envs.protocol import Env, Observation, Problem, Scorer, Task, TurnRewards
 from artangram.sim.fluid import MeanTrajectory
 from artangram_bench.simulated.words import words
 
@@ -226,7 +226,7 @@ class _EnvInStep:
             self._leave()
         return seen
 
-    async def score(self) -> float:
+    async def score(self) -> float | TurnRewards:
         return await self._env.score()
 
     async def aclose(self) -> None:

@@ -12,6 +12,7 @@
 - `solve` gets a row of the data set, the way to the model, and the client of the cluster. The key
   of `llm` belongs to this attempt: all that is sampled with it is the trajectory.
 - `score` gets the row and what `solve` returned. Without it, `solve` returns the reward.
+- Either may return `TurnRewards` in place of a number: a reward for each request, too.
 - Both may be async. Those that are not run in a thread of their own.
 - `AttemptFailed` says that the model went wrong; the attempt is scored with `None` as its answer.
   Any other exception is a defect or a failure of infrastructure, and never a reward.
@@ -26,7 +27,7 @@ from contextlib import suppress
 from typing import Any
 
 from artangram.core.errors import BadInput
-from artangram.envs.protocol import ModelAccess, Observation, Problem
+from artangram.envs.protocol import ModelAccess, Observation, Problem, TurnRewards
 
 Row = Mapping[str, Any]
 Solve = Callable[[dict[str, Any], ModelAccess, Any], Any]
@@ -108,7 +109,7 @@ class AgentEnv:
             self._has_failed = True
         return Observation(text="", done=True, failed=self._has_failed)
 
-    async def score(self) -> float:
+    async def score(self) -> float | TurnRewards:
         if self._task.score is not None:
             return _number(await called(self._task.score, dict(self._row), self._answer))
         return 0.0 if self._has_failed else _number(self._answer)
@@ -186,7 +187,9 @@ async def _in_thread(function: Callable[..., Any], *given: Any) -> Any:
     return await found
 
 
-def _number(reward: Any) -> float:
+def _number(reward: Any) -> float | TurnRewards:
+    if isinstance(reward, TurnRewards):
+        return reward
     if isinstance(reward, bool | int | float):
         return float(reward)
     problem = f"is {reward!r}, which is not a number"

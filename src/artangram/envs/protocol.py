@@ -35,6 +35,16 @@ class Observation(Struct, frozen=True, kw_only=True):
     done: bool = False
     failed: bool = False
     """The attempt itself went wrong: it ends as `task_failed` and still gets its score."""
+    reward: float | None = None
+    """Of the reply that it answers; it trains that reply's tokens beside the score."""
+
+
+class TurnRewards(Struct, frozen=True, kw_only=True):
+    """A score with rewards of single replies, in the order in which they were asked for."""
+
+    reward: float
+    turns: tuple[float | None, ...]
+    """`None` where a reply has none."""
 
 
 class Env(Protocol):
@@ -42,12 +52,12 @@ class Env(Protocol):
 
     async def respond(self, reply: str) -> Observation: ...
 
-    async def score(self) -> float: ...
+    async def score(self) -> float | TurnRewards: ...
 
     async def aclose(self) -> None: ...
 
 
-Scorer = Callable[[], Awaitable[float]]
+Scorer = Callable[[], Awaitable[float | TurnRewards]]
 """Says how good an attempt was. It may be asked again when infrastructure failed."""
 
 

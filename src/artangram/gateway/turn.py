@@ -188,6 +188,7 @@ class Turn:
             token_ids=tuple(self.sampled),
             logprobs=tuple(self._logprobs),
             spans=tuple(self._spans),
+            turn=self.number,
             # Of the likeliest token an engine gives the log-probability at 1.
             temperature=self.sampling.temperature or 1.0,
             shaped_by=self._shaping(),

@@ -24,7 +24,7 @@ from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.rollout.trajectory import Segment, Trajectory, TrajectoryStatus
-from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Solving, Task
+from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Solving, Task, TurnRewards
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
 from artangram.gateway.rules import SamplingRules
@@ -151,6 +151,7 @@ class Attempt:
         self._session: ModelSession | None = None
         self._stopped: tuple[TrajectoryStatus, str] | None = None
         self._turns = 0
+        self._turn_rewards: list[float | None] = []
         self.error: Exception | None = None
         """What its last try raised, if that ended it."""
         self._seconds: dict[str, float] = {}
@@ -205,6 +206,7 @@ class Attempt:
         ticket, runner = self.ticket, self._runner
         name = ticket.id if number == 0 else f"{ticket.id}.r{number}"
         self._turns = 0
+        self._turn_rewards = []
         self._session = None
         env = ticket.task.env(ticket.problem, trajectory=name)
         closing = AttemptClosing(env, runner.strays, limit_s=runner.phases.close_s)
@@ -244,6 +246,7 @@ class Attempt:
             self._turns += 1
             is_cut = reply.finish is FinishReason.LENGTH
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
+            self._turn_rewards.append(None if seen.reward is None else _a_number(seen.reward))
         if seen.failed:
             return TrajectoryStatus.TASK_FAILED
         return TrajectoryStatus.TRUNCATED if is_cut else TrajectoryStatus.OK
@@ -304,7 +307,11 @@ class Attempt:
         failures = 0
         while True:
             try:
-                return _a_number(await self._phase("reward", _asked(score), limit_s, of=env))
+                given = await self._phase("reward", _asked(score), limit_s, of=env)
+                if not isinstance(given, TurnRewards):
+                    return _a_number(given)
+                self._turn_rewards = [None if r is None else _a_number(r) for r in given.turns]
+                return _a_number(given.reward)
             except Exception as error:
                 logger.info("%s: reward: %r", self.ticket.id, error)
                 failures += 1
@@ -353,8 +360,13 @@ class Attempt:
             reward=reward,
             reason=reason,
             turns=self._turns,
+            turn_rewards=self._given_turn_rewards(),
             info={f"{phase}_s": seconds for phase, seconds in self._seconds.items()},
         )
+
+    def _given_turn_rewards(self) -> tuple[float | None, ...]:
+        has_any = any(reward is not None for reward in self._turn_rewards)
+        return tuple(self._turn_rewards) if has_any else ()
 
     def _free_env(self) -> None:
         if self._on_env_free is not None:
@@ -362,7 +374,7 @@ class Attempt:
             free()
 
 
-async def _asked(score: Scorer) -> float:
+async def _asked(score: Scorer) -> float | TurnRewards:
     return await score()
 
 

@@ -94,6 +94,8 @@ class LossRule(Struct, frozen=True, kw_only=True):
     mean: Mean
     scale: Scale
     kl: float = 0.0
+    turn_weight: float = 1.0
+    """How much a reward of a turn counts beside that of the attempt."""
     correction: Correction = Correction()
     overlong: Overlong = Overlong()
 
@@ -155,13 +157,14 @@ class LossParts(Struct, frozen=True, kw_only=True):
     mean: Mean | None = None
     scale: Scale | None = None
     kl: float | None = None
+    turn_weight: float | None = None
     correction: Correction | None = None
     overlong: Overlong | None = None
 
     def __post_init__(self) -> None:
         if self.loss is not None and self.loss not in NAMES:
             raise BadInput("loss", f"{self.loss!r} is not a loss", f"use one of {', '.join(NAMES)}")
-        for field in ("clip_low", "clip_high", "kl"):
+        for field in ("clip_low", "clip_high", "kl", "turn_weight"):
             if (getattr(self, field) or 0) < 0:
                 raise BadInput(field, f"{getattr(self, field)} is negative", "say 0 or more")
 

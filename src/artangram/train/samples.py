@@ -6,8 +6,8 @@ cut into micro-batches by their number of tokens, and the micro-batches' losses 
 decides how many there are, never the result.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ class Sample:
     """Sampled tokens of the whole attempt."""
     before: int = 0
     """Of these, those of conversations that come before this one."""
+    turn_advantages: tuple[float, ...] = ()
+    """What comes to `advantage` for each sampled token, where turns have rewards."""
 
 
 def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]:
@@ -48,14 +50,39 @@ def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]
         useful = [True] * len(rewards)
     else:
         scored = _advantages(rewards, [rules[group.task].scale for group in groups])
-        useful = [has_signal(group) for group in rewards]
+        useful = [
+            has_signal(given) or (group.has_signal and bool(rules[group.task].turn_weight))
+            for given, group in zip(rewards, groups, strict=True)
+        ]
+    turns = _turn_advantages(groups, rules)
     return [
         sample
         for group, advantages, is_useful in zip(groups, scored, useful, strict=True)
         for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
         if is_useful and not _is_masked(trajectory, rules[group.task])
-        for sample in attempt_samples(trajectory, advantage)
+        for sample in attempt_samples(trajectory, advantage, turns.get(trajectory.id, {}))
     ]
+
+
+def _turn_advantages(
+    groups: Sequence[Group], rules: Mapping[str, LossRule]
+) -> dict[str, dict[int, float]]:
+    """By attempt and turn: how much better than the siblings' turn of the same number."""
+    rows = [
+        (group, number, row) for group in groups for number, row in enumerate(group.turn_rewards)
+    ]
+    compared = [one for one in rows if one[2]]
+    scored = _advantages(
+        [list(row.values()) for _, _, row in compared],
+        [rules[group.task].scale for group, _, _ in compared],
+    )
+    found: dict[str, dict[int, float]] = {}
+    for (group, number, row), advantages in zip(compared, scored, strict=True):
+        weight = rules[group.task].turn_weight
+        for place, advantage in zip(row, advantages, strict=True):
+            name = group.trajectories[place].id
+            found.setdefault(name, {})[number] = weight * advantage
+    return found
 
 
 def _advantages(
@@ -81,16 +108,31 @@ def _reward(trajectory: Trajectory, rule: LossRule) -> float:
     return reward - rule.overlong.penalty(trajectory.num_sampled)
 
 
-def attempt_samples(trajectory: Trajectory, advantage: float) -> list[Sample]:
-    """The conversations of an attempt in which something was sampled."""
+def attempt_samples(
+    trajectory: Trajectory, advantage: float, turns: Mapping[int, float] | None = None
+) -> list[Sample]:
+    """The conversations of an attempt in which something was sampled.
+
+    `turns` has the advantages of single replies, which are counted in the order of time.
+    """
+    replies = [one for line in trajectory.conversations for one in line if one.is_sampled]
+    order = sorted(range(len(replies)), key=lambda place: replies[place].turn)
+    gains = {id(replies[place]): (turns or {}).get(n, 0.0) for n, place in enumerate(order)}
     found: list[Sample] = []
     length, before = trajectory.num_sampled, 0
     for line in trajectory.conversations:
         sample = _sample(trajectory, line, advantage, length=length, before=before)
         if sample.sampled:
+            if turns:
+                gained = [g for one in line if one.is_sampled for g in _each(one, gains)]
+                sample = replace(sample, turn_advantages=tuple(gained))
             found.append(sample)
             before += len(sample.sampled)
     return found
+
+
+def _each(segment: Segment, gains: Mapping[int, float]) -> list[float]:
+    return [gains[id(segment)]] * len(segment.token_ids)
 
 
 def _sample(
@@ -195,9 +237,19 @@ def rows_of(samples: Sequence[Sample], *, version: int) -> Rows:
         packed=packed,
         at=packed.starts[sequence] + places,
         behaviour=torch.tensor([p for sample in samples for p in sample.behaviour]),
-        advantages=torch.tensor([sample.advantage for sample in samples])[sequence],
+        advantages=_token_advantages(samples, sequence),
         sequence=sequence,
         lengths=torch.tensor([sample.length for sample in samples])[sequence],
         stale=version - versions,
         temperatures=None if set(temperatures) == {1.0} else torch.tensor(temperatures),
     )
+
+
+def _token_advantages(samples: Sequence[Sample], sequence: Tensor) -> Tensor:
+    outcome = torch.tensor([sample.advantage for sample in samples])[sequence]
+    if not any(sample.turn_advantages for sample in samples):
+        return outcome
+    turns = [
+        gain for sample in samples for gain in sample.turn_advantages or [0.0] * len(sample.sampled)
+    ]
+    return outcome + torch.tensor(turns)

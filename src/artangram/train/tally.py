@@ -130,7 +130,7 @@ class StepTally:
             reward=_mean(every),
             rewards={task: _mean(found) for task, found in rewards.items()},
             reward_deviation=pstdev(every) if every else 0.0,
-            equal_groups=_mean([float(_is_equal(group)) for group in self._groups]),
+            equal_groups=_mean([float(not group.has_signal) for group in self._groups]),
             truncated=_mean([float(is_cut) for is_cut in self._truncated()]),
             length=_mean(lengths),
             max_length=max(lengths, default=0),
@@ -157,10 +157,6 @@ class StepTally:
             given = [t.reward for t in group.trajectories if t.reward is not None]
             found.setdefault(group.task, []).extend(given)
         return found
-
-
-def _is_equal(group: Group) -> bool:
-    return len({t.reward for t in group.trajectories}) < 2
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 from rollout_world import FakeDoor, FakeEnv, FakeTask
 
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.rollout.trajectory import Trajectory, TrajectoryStatus
 from artangram.core.rollout.weights import Staleness
-from artangram.envs.protocol import Observation, Problem
+from artangram.envs.protocol import Observation, Problem, TurnRewards
 from artangram.gateway.engines.protocol import FinishReason
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.runner import Assignment, Attempt, Retries, Runner
@@ -91,6 +92,27 @@ async def test_an_attempt_that_went_wrong_is_the_models_doing():
     task.env = lambda problem, trajectory: Failing(task, trajectory)
     found = await World(FakeDoor()).run(task)
     assert (found.status, found.reward) == (TrajectoryStatus.TASK_FAILED, -1.0)
+
+
+async def test_rewards_of_turns_are_kept_with_the_trajectory():
+    class Judging(FakeEnv):
+        async def respond(self, reply: str) -> Observation:
+            seen = await super().respond(reply)
+            return structs.replace(seen, reward=0.5 if seen.done else None)
+
+    task = FakeTask(turns=2)
+    task.env = lambda problem, trajectory: Judging(task, trajectory)
+    assert (await World(FakeDoor()).run(task)).turn_rewards == (None, 0.5)
+    assert (await World(FakeDoor()).run(FakeTask(turns=2))).turn_rewards == ()
+
+
+async def test_a_score_may_say_the_rewards_of_turns():
+    given = TurnRewards(reward=1.0, turns=(0.25, None))
+    found = await World(FakeDoor()).run(FakeTask(reward=lambda name: given))
+    assert (found.reward, found.turn_rewards) == (1.0, (0.25, None))
+    nonsense = TurnRewards(reward=1.0, turns=(float("nan"),))
+    found = await World(FakeDoor()).run(FakeTask(reward=lambda name: nonsense))
+    assert found.status is TrajectoryStatus.INFRA_FAILED
 
 
 async def test_a_full_context_truncates_and_is_still_scored():

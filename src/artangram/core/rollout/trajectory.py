@@ -56,6 +56,8 @@ class Segment(Struct, frozen=True, kw_only=True, gc=False):
     log-probabilities are not those of what the tokens were drawn from, and cannot be trained on."""
     spans: tuple[VersionSpan, ...] = ()
     """They cover every sampled token; empty when given."""
+    turn: int = 0
+    """Of those of its attempt, the one that sampled it: they rise with time."""
 
     @property
     def is_sampled(self) -> bool:
@@ -78,6 +80,8 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     status: TrajectoryStatus
     reward: float | None = None
     """`None` unless the status may train."""
+    turn_rewards: tuple[float | None, ...] = ()
+    """Of its replies, in the order in which they were asked for, where its task gives any."""
     reason: str = ""
     turns: int = 0
     info: dict[str, Any] = {}
@@ -123,6 +127,23 @@ class Group(Struct, frozen=True, kw_only=True):
         """Of the oldest token any of them sampled; `None` if none did."""
         versions = [t.oldest_version for t in self.trajectories]
         return min((v for v in versions if v is not None), default=None)
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether siblings differ in their reward, or in that of a turn."""
+        rewards = {t.reward for t in self.trajectories}
+        return len(rewards) > 1 or any(len(set(row.values())) > 1 for row in self.turn_rewards)
+
+    @property
+    def turn_rewards(self) -> list[dict[int, float]]:
+        """For each turn the rewards that siblings got for it, by their place in the group."""
+        most = max((len(t.turn_rewards) for t in self.trajectories), default=0)
+        rows: list[dict[int, float]] = [{} for _ in range(most)]
+        for place, trajectory in enumerate(self.trajectories):
+            for row, reward in zip(rows, trajectory.turn_rewards, strict=False):
+                if reward is not None:
+                    row[place] = reward
+        return rows
 
     def staleness(self, current: int) -> int:
         return max((t.staleness(current) for t in self.trajectories), default=0)

@@ -16,7 +16,7 @@ from artangram.core.rollout.weights import is_stale
 class DropReason(StrEnum):
     TOO_STALE = "too_stale"
     NO_SIGNAL = "no_signal"
-    """All rewards of the group are equal, so it teaches nothing."""
+    """All rewards of the group are equal, those of turns too, so it teaches nothing."""
     INFRA = "infra"
     """Infrastructure failed, more often than was allowed."""
     SURPLUS = "surplus"
@@ -58,6 +58,6 @@ def judge(group: Group, *, current: int, max_staleness: int, needs_signal: bool 
         verdict = judge_trajectory(trajectory, current=current, max_staleness=max_staleness)
         if isinstance(verdict, Dropped):
             return verdict
-    if needs_signal and len({t.reward for t in group.trajectories}) == 1:
+    if needs_signal and not group.has_signal:
         return Dropped(DropReason.NO_SIGNAL)
     return Accepted()
