@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import platform
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -245,3 +247,34 @@ async def test_the_doctor_examines_every_host_and_names_the_one_that_is_cut_off(
         found = await client.diagnose()
         silent = [node.node for node in found.nodes if node.examination is None]
         assert (silent, found.is_well) == ([far.name], False)
+
+
+async def test_functions_run_on_every_host_and_outlive_one(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    described = "functions: ['platform:node', 'subprocess:call']\n"
+    made = HostCluster(hosts, tmp_path, described=described)
+    await asyncio.to_thread(made.start_head)
+    try:
+        for worker in made.workers:
+            await asyncio.to_thread(made.start_agent, worker, "--function-slots", "2")
+        async with connected(made) as client, asyncio.timeout(PATIENCE_S):
+            name, pause = client.function(platform.node), client.function(subprocess.call)
+            slots = {one.resource: one.capacity for one in (await client.status()).pools}
+            assert slots["functions"] == 5
+            seen: set[str] = set()
+            while seen != {host.name for host in hosts}:
+                seen |= set(await asyncio.gather(*(name() for _ in range(10))))
+            pauses = [asyncio.create_task(pause(["sleep", "4"])) for _ in range(5)]
+            await asyncio.sleep(1.0)
+            where = {one.where for one in (await client.status()).longest}
+            assert {f"functions on {worker.name}" for worker in made.workers} <= where
+            lost, kept = made.workers
+            lost.power_off()
+            await asyncio.to_thread(made.start_agent, lost)  # Its calls are made again elsewhere.
+            assert await asyncio.gather(*pauses) == [0] * 5
+            await client.drain(kept.name)
+            assert set(await asyncio.gather(*(name() for _ in range(5)))) == {made.head.name}
+    finally:
+        for host in hosts:
+            host.power_off()

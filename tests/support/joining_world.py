@@ -66,7 +66,7 @@ class JoiningWorld:
         self.identity = MachineIdentity(node=NODE, machine="machine-1", shape=SHAPE)
 
     async def _new_agent(self) -> LocalAgent:
-        self.lives.append(LocalAgent(NODE, FakeProvider(), now=time.monotonic))
+        self.lives.append(LocalAgent(NODE, FakeProvider(), now=time.monotonic, function_slots=2))
         return self.lives[-1]
 
     def machine(self, *, silence_s: float = 0.3, **target: str) -> JoiningAgent:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from artangram.backends.agentlock import alone, cluster_of
 from artangram.cli.client import host_and_port
@@ -53,6 +54,9 @@ def agent(
         int | None, typer.Option(help="Most cores to offer (default: all).", min=1)
     ] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Offer at most so much.", min=1)] = None,
+    function_slots: Annotated[
+        int, typer.Option(help="Function workers at most; their modules have to be here.", min=0)
+    ] = 0,
     patience_s: Annotated[
         float | None,
         typer.Option(help="Leave when the orchestrator is away for so long.", min=1),
@@ -71,7 +75,7 @@ def agent(
     pin = None if fingerprint is None else checked_fingerprint(fingerprint)
     addresses = tuple(_address(one, is_pinned=pin is not None) for one in join)
     target = JoinTarget(addresses=addresses, token=_token(token_file), fingerprint=pin)
-    shape = _shape(cores, memory_mb, label or [])
+    shape = replace(_shape(cores, memory_mb, label or []), function_slots=function_slots)
     allow_open_files()
     with alone(name, target.token):
         identity = MachineIdentity(node=name, machine=_machine(), shape=shape)
@@ -88,7 +92,12 @@ async def _stay(
             keep_for=f"{identity.node} of {cluster_of(target.token)}",
         )
         return LocalAgent(
-            identity.node, *opened, now=time.monotonic, warm=WARM, least_free_mb=LEAST_FREE_MB
+            identity.node,
+            *opened,
+            now=time.monotonic,
+            warm=WARM,
+            least_free_mb=LEAST_FREE_MB,
+            function_slots=identity.shape.function_slots,
         )
 
     def on_joined(at: tuple[str, int]) -> None:

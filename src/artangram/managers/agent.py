@@ -21,6 +21,7 @@ from msgspec import Struct
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Lease
+from artangram.functions.function import FunctionRunner
 from artangram.managers.call import CallResult
 from artangram.managers.examination import NodeExamination
 from artangram.sandbox.errors import SandboxError
@@ -178,6 +179,11 @@ class NodeAgent(Protocol):
 
     @property
     def archives(self) -> SnapshotArchives: ...
+
+    @property
+    def functions(self) -> FunctionRunner | None:
+        """Calls functions there; `None` of an agent in the orchestrator's own process."""
+        ...
 
     async def attach(self, listener: Listener) -> NodeInventory:
         """From now on `listener` hears; what ended before is in the inventory."""

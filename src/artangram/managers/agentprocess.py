@@ -160,6 +160,12 @@ class AgentServer:
                 return await agent.forget(snapshot)
             case wire.CloseTrajectory(trajectory):
                 await agent.close(trajectory)
+            case wire.BeginCall(name, spec, body, hedged):
+                await agent.calls.begin(name, spec, body, hedged=hedged)
+            case wire.AwaitCall(name):
+                return await agent.calls.answer(name)
+            case wire.EndCall(name):
+                agent.calls.end(name)
             case wire.PackSnapshot(snapshot):
                 return await agent.archives.pack(snapshot)
             case wire.ReadArchive(snapshot, offset):
@@ -289,6 +295,7 @@ async def _main(options: argparse.Namespace) -> int:
         now=time.monotonic,
         warm=options.warm,
         least_free_mb=options.least_free_mb,
+        function_slots=options.function_slots,
     )
     if options.parent not in (None, os.getppid()):
         print("agent: the process that started it is gone; shutting down", file=sys.stderr)
@@ -307,6 +314,7 @@ def main() -> int:
     parser.add_argument("--provider", choices=PROVIDERS, action="append")
     parser.add_argument("--warm", type=int, default=WARM)
     parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
+    parser.add_argument("--function-slots", type=int, default=0)
     parser.add_argument(
         "--lowest", choices=[r.name.lower() for r in IsolationLevel], default="namespaces"
     )

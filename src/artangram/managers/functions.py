@@ -5,15 +5,17 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from artangram.core.errors import BadInput, CallFailed
-from artangram.core.scheduling.lease import Lease
+from artangram.core.errors import BadInput, CallFailed, InfraFailed
+from artangram.core.ids import NodeId
+from artangram.core.scheduling.lease import HEAD, FunctionSlots, Lease
 from artangram.functions.authorization import check_authorization
 from artangram.functions.encoding import is_pickled
 from artangram.functions.function import Function, FunctionRunner, check_found, function_of
 from artangram.functions.local import LocalFunctions
+from artangram.managers.agent import NodeAgent
 from artangram.managers.call import Call, CallResult, FunctionCall
 from artangram.managers.calls import CallProgress
 
@@ -27,6 +29,8 @@ class FunctionsManager:
         self.local = LocalFunctions(ceiling=ceiling, idle_s=idle_s)
         self._accepts_pickles = accepts_pickles
         self._platform: FunctionRunner | None = None
+        self.nodes: Mapping[NodeId, NodeAgent] = {}
+        """Where leases may have slots, beside this machine."""
 
     def __repr__(self) -> str:
         return f"<FunctionsManager: {len(self.functions)} functions, {self.local!r}>"
@@ -58,9 +62,18 @@ class FunctionsManager:
             raise CallFailed(f"no function {call.function!r} is registered; there are: {known}")
         if is_pickled(call.body) and not self._accepts_pickles:
             raise CallFailed(f"{found.name}: this cluster accepts only plain data; send no objects")
-        runner = self.local if found.spec.url is None else self._http()
+        runner = self._runner(lease) if found.spec.url is None else self._http()
         body = await runner.call(found.spec, call.body, hedged=call.hedged, on_begun=progress.began)
         return CallResult(body=body)
+
+    def _runner(self, lease: Lease) -> FunctionRunner:
+        node = next((a.node for a in lease.allocations if isinstance(a, FunctionSlots)), HEAD)
+        if node == HEAD:
+            return self.local
+        agent = self.nodes.get(node)
+        if agent is None or agent.functions is None:
+            raise InfraFailed(f"{node} was lost, or has no function slots")
+        return agent.functions
 
     async def aclose(self) -> None:
         await self.local.aclose()

@@ -158,6 +158,7 @@ class JoinedAgent(RemoteAgent):
 
     async def _leave(self, goodbye: wire.LeaveAgent) -> None:
         self._listener = None
+        await self.functions.aclose()
         link = self._current
         if link is not None and not self._gone:
             with suppress(LinkEnded):  # Then it ends everything by itself.
@@ -168,6 +169,7 @@ class JoinedAgent(RemoteAgent):
     async def detach(self) -> None:
         """Leave the agent to itself: it waits for an orchestrator until it fences itself."""
         self._listener = None
+        await self.functions.aclose()
         link, self._current = self._current, None
         if link is not None:
             await link.aclose()

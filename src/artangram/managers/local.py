@@ -20,12 +20,14 @@ from msgspec import structs
 from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
+from artangram.functions.function import FunctionRunner
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.archives import LocalArchives
 from artangram.managers.examination import NodeExamination
 from artangram.managers.localrun import LocalRun, ended_with, failed_with, streamed
 from artangram.managers.machine import free_memory_mb
 from artangram.managers.memorywatch import MemoryWatch
+from artangram.managers.nodefunctions import FunctionCalls
 from artangram.managers.providers import NodeProviders
 from artangram.managers.runlimit import RunLimit
 from artangram.managers.sandboxes import NodeSandboxes
@@ -59,11 +61,14 @@ class LocalAgent:
         now: Callable[[], float],
         warm: int = 0,
         least_free_mb: int = 0,
+        function_slots: int = 0,
         free_mb: Callable[[], int] = free_memory_mb,
     ) -> None:
         self.node = node
         self._providers = NodeProviders(providers)
         self.archives = LocalArchives(self._providers)
+        self.calls = FunctionCalls(function_slots)
+        self.functions: FunctionRunner | None = None
         self._now = now
         self.incarnation = uuid4().hex
         self._listener: Listener | None = None
@@ -197,6 +202,7 @@ class LocalAgent:
         self._memory.close()
         await self._stopped(list(self._running.values()))
         await self._background.close()
+        await self.calls.aclose()
         await self._sandboxes.aclose()
         await self._providers.close()
 

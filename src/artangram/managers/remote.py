@@ -46,6 +46,7 @@ from artangram.managers.agent import (
 )
 from artangram.managers.archives import RemoteArchives
 from artangram.managers.examination import NodeExamination
+from artangram.managers.nodefunctions import RemoteFunctions
 from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.offers import ProviderOffer
@@ -182,6 +183,7 @@ class RemoteAgent(LinkUser[wire.Report]):
         """Of the agent; 0 before it was dialed."""
         self.offers: tuple[ProviderOffer, ...] = ()
         self.archives = RemoteArchives(self._ask)
+        self.functions: RemoteFunctions = RemoteFunctions(self._ask)
         self._listener: Listener | None = None
         #: Of an answer to `Attach` that is under way.
         self._found: list[RunResult] = []
@@ -298,6 +300,7 @@ class RemoteAgent(LinkUser[wire.Report]):
 
     async def _disconnect(self) -> None:
         self._listener = None
+        await self.functions.aclose()
         await self._link.aclose()
 
     async def _end_process(self) -> None:

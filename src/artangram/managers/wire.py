@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.functions.function import FunctionSpec
 from artangram.link import FAULTS, LinkTerms, worded
 from artangram.managers.agent import Run, RunId, RunResult, SnapshotArchive
 from artangram.sandbox.errors import SandboxError, SandboxGone
@@ -38,6 +39,7 @@ class NodeShape(Struct, frozen=True, kw_only=True):
     numa: int
     memory_mb: int
     labels: dict[str, str] = {}
+    function_slots: int = 0
 
 
 class JoinHello(Struct, frozen=True, kw_only=True):
@@ -147,6 +149,26 @@ class AdoptSnapshot(Struct, frozen=True, tag="adopt"):
     archive: SnapshotArchive
 
 
+class BeginCall(Struct, frozen=True, tag="begin_call"):
+    """Of a function; answered when it has begun."""
+
+    name: str
+    """Which the orchestrator made up, and never uses again."""
+    spec: FunctionSpec
+    body: bytes
+    hedged: bool
+
+
+class AwaitCall(Struct, frozen=True, tag="await_call"):
+    """Answered with what the function answered."""
+
+    name: str
+
+
+class EndCall(Struct, frozen=True, tag="end_call"):
+    name: str
+
+
 class CloseTrajectory(Struct, frozen=True, tag="close"):
     trajectory: TrajectoryId
 
@@ -162,7 +184,8 @@ Tell = StartRun | ResizeRun | StopRun | Acknowledge
 OfProcess = FeedProcess | SignalProcess
 OfFiles = ReadFile | WriteFile | TakeSnapshot | ListSnapshots | ForgetSnapshot
 OfArchives = PackSnapshot | ReadArchive | WriteArchive | AdoptSnapshot
-Ask = PingAgent | ExamineNode | OfProcess | OfFiles | OfArchives | CloseTrajectory
+OfCalls = BeginCall | AwaitCall | EndCall
+Ask = PingAgent | ExamineNode | OfProcess | OfFiles | OfArchives | OfCalls | CloseTrajectory
 Request = Tell | Ask | Attach | LeaveAgent
 
 

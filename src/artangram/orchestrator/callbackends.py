@@ -152,6 +152,7 @@ class CallBackends:
     def attach(self, orchestrator: "Orchestrator") -> None:
         """From now on `orchestrator` hears of lost services and throttled APIs."""
         self._orchestrator = orchestrator
+        self._functions.nodes = orchestrator.nodes
         for function in self._functions.functions.values():
             self._tell_where(function)
         if self._host is not None:

@@ -275,7 +275,7 @@ class LiveExecutor:
         self._leftovers.lost(node)
         for live in self._ledger.actions.values():
             live.found = [found for found in live.found if found.node != node]
-            if live.call is not None and live.cores is not None and live.cores.node == node:
+            if live.call is not None and live.is_on(node):
                 live.call.cancel()  # It ran elsewhere, but the lease that allowed it is gone.
         self._post(NodeLost(self._pools[node], node, f"{node} was lost: {reason}"))
         if lost is None or self._new_agent is None or node in self._replacing | self._joined:

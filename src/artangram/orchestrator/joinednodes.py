@@ -28,6 +28,7 @@ from artangram.observe.journal import Past
 from artangram.orchestrator.providing import provider_labels
 
 CPU = Resource("cpu")
+FUNCTIONS = Resource("functions")
 
 Now = Callable[[], float]
 
@@ -124,6 +125,7 @@ class JoinedNodes:
             memory_mb=shape.memory_mb,
             numa=shape.numa,
             labels=shape.labels,
+            slots={FUNCTIONS: shape.function_slots} if shape.function_slots else {},
         )
         node = JoinedNode(pool=CPU, spec=spec, machine=hello.machine, cores=shape.cores)
         self._executor.add(agent, node)

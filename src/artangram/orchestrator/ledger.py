@@ -181,7 +181,7 @@ class Ledger:
                     self.actions[action_id].stop_reason = reason
             case NodeLost():
                 for live in self.actions.values():
-                    if live.cores is not None and live.cores.node == event.node:
+                    if live.is_on(event.node):
                         self._end_lease(live, at)
                 self.accounts.lost(event, at)
 

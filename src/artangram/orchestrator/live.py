@@ -13,7 +13,7 @@ from artangram.apis.usage import tokens_in
 from artangram.core.ids import NodeId, TrajectoryId
 from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.decisions import Resize, Start, Stop
-from artangram.core.scheduling.lease import Calls, Cores, CoreShare, Lease
+from artangram.core.scheduling.lease import Calls, Cores, CoreShare, Lease, is_on
 from artangram.managers.agent import OnPrinted, RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission
@@ -141,6 +141,10 @@ class LiveAction(_Kept):
             return not submission.action.repeatable
         # The next process has to know where its sandbox is, or it would make another one.
         return self.trajectory is not None and not self.trajectory.has_files
+
+    def is_on(self, node: NodeId) -> bool:
+        """Does its lease give it anything of a node?"""
+        return self.lease is not None and any(is_on(a, node) for a in self.lease.allocations)
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -9,7 +9,7 @@ from msgspec import structs
 from artangram.core.ids import ActionId, JobId
 from artangram.core.scheduling.cluster import ClusterSpec, FunctionsSpec, GpuSpec
 from artangram.core.scheduling.explain import Explanation
-from artangram.core.scheduling.lease import Devices
+from artangram.core.scheduling.lease import HEAD, Devices, FunctionSlots
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.orchestrator.live import LiveAction
 from artangram.orchestrator.records import ClusterStatus
@@ -41,7 +41,8 @@ def pools(cluster: ClusterSpec, nodes: Iterable[CpuNode], tally: Tally) -> tuple
             found.append(PoolStatus(resource=name, unit="devices", used=mine, capacity=most))
         elif isinstance(spec, FunctionsSpec):
             mine = tally.slots[name]
-            found.append(PoolStatus(resource=name, unit="slots", used=mine, capacity=spec.ceiling))
+            most = spec.ceiling + sum(node.spec.slots.get(name, 0) for node in books)
+            found.append(PoolStatus(resource=name, unit="slots", used=mine, capacity=most))
     return tuple(found)
 
 
@@ -95,6 +96,8 @@ def _where(live: LiveAction) -> str:
     first = None if live.lease is None else live.lease.allocations[0]
     if isinstance(first, Devices):
         return f"{first.service} on {first.node}"
+    if isinstance(first, FunctionSlots) and first.node != HEAD:
+        return f"{first.resource} on {first.node}"
     return "" if first is None else str(first.resource)
 
 

@@ -13,6 +13,7 @@ from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.lease import Cores, Lease
+from artangram.functions.function import FunctionRunner
 from artangram.managers.agent import (
     Listener,
     NodeInventory,
@@ -90,6 +91,7 @@ class PhysicsAgent:
     def __init__(self, node: NodeId, world: World) -> None:
         self.node = node
         self.offers: tuple[ProviderOffer, ...] = ()
+        self.functions: FunctionRunner | None = None
         self._world = world
         self._listener: Listener | None = None
         self._incarnation = uuid4().hex

@@ -25,6 +25,8 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
     """What selectors ask for."""
     images: tuple[str, ...] = ()
     """The images that need not be fetched there."""
+    slots: dict[Resource, int] = field(default_factory=dict)
+    """Function slots that it brings, by pool."""
 
 
 class CpuSpec(Struct, frozen=True, kw_only=True, tag="cpu"):

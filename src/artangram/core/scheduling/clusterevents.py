@@ -46,14 +46,18 @@ class ClusterEvents:
         if event.spec is not None:
             self._forms.node_joined(event.resource, event.spec.cores)
         self._lanes.node_joined(event.resource, event.node, event.spec, now)
+        if event.resource in self._lanes.placement:
+            self._lanes.slots.join(event.resource, event.node)
 
     def _drain(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self.expect(event.resource, CpuSpec)
         self._lanes.cpu.drain(event.resource, event.node, now, is_on=is_on)
+        self._lanes.slots.look_again()
 
     def _suspect(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self.expect(event.resource, CpuSpec)
         self._lanes.suspect(event.resource, event.node, now, is_on=is_on)
+        self._lanes.slots.look_again()
 
     def _on_image_arrived(self, event: events.ImageArrived, now: float) -> None:
         self.expect(event.resource, CpuSpec)

@@ -31,6 +31,7 @@ from artangram.core.scheduling.explain import (
     unanswered,
 )
 from artangram.core.scheduling.lease import is_on
+from artangram.core.scheduling.nodeslots import NodeSlots
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.gpulane import GpuLane
@@ -62,9 +63,8 @@ class Lanes:
         self._counted: dict[Resource, QuotaPool | FunctionPool] = {}
         #: Lanes to dispatch, in the order they were touched.
         self._touched: OrderedDict[Lane, None] = OrderedDict()
-        self._wakes = Wakes()
-        self._blocked = Blocked()
-        self._claims = Claims()
+        self.slots = NodeSlots(self._counted, self._lanes, self.placement, self._touched)
+        self._wakes, self._blocked, self._claims = Wakes(), Blocked(), Claims()
         #: Of nodes that do not answer: nothing starts there.
         self._suspects: set[Lane] = set()
         for resource in cluster.pools:
@@ -208,6 +208,7 @@ class Lanes:
             return
         lane = self.placement[resource].lanes[node]
         self.placement[resource].lose(node, now)
+        self.slots.lose(node)
         self._touched.pop(lane, None)
         self._wakes.forget(lane)
         self._claims.forget(lane)

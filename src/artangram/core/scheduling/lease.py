@@ -63,12 +63,17 @@ class Calls(Struct, frozen=True, gc=False, tag="calls"):
     """What they are taken to use, where the API limits tokens."""
 
 
+HEAD = NodeId("")
+"""Stands for the machine of the orchestrator, where a lease names no node."""
+
+
 class FunctionSlots(Struct, frozen=True, gc=False, tag="slots"):
     """Stateless function slots; `cold` of them have to be started first."""
 
     resource: Resource
     units: int
     cold: int
+    node: NodeId = HEAD
 
 
 Allocation = Cores | CoreShare | Devices | Calls | FunctionSlots
@@ -91,4 +96,4 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 
 def is_on(allocation: Allocation, node: NodeId | None) -> bool:
     """Is it a part of `node`?"""
-    return isinstance(allocation, Cores | CoreShare | Devices) and allocation.node == node
+    return not isinstance(allocation, Calls) and allocation.node == node
