@@ -36,6 +36,7 @@ async def test_a_small_crowd_and_a_short_run(monkeypatch: pytest.MonkeyPatch):
     assert {cell.name for cell in figures.cells} == {"engine", "gateway"}
     assert all(cell.failed == 0 and cell.per_s[0] > 0 for cell in figures.cells)
     assert (figures.crowd.failed, figures.crowd.forked) == (0, 0)
+    assert (figures.burst.requests, figures.burst.failed) == (200, 0)
     assert msgspec.json.encode(figures)
 
 
