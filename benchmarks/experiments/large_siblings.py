@@ -196,7 +196,7 @@ async def shell_goal(t: TrajectoryHandle, rounds: int) -> SiblingGoal:
 
 
 async def measured(root: Path, *, size_mb: int, read_mb: int, rounds: int) -> list[SiblingGoal]:
-    provider = await NamespaceProvider.open(state_dir=root / "state")
+    provider = await NamespaceProvider.open(state_dir=root / "state", keep_for="bench")
     try:
         goals, large = await create_goals(provider, root / "files", size_mb=size_mb, rounds=rounds)
         goals.append(await memory_goal(provider, large, read_mb=read_mb))
