@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import function_of
 from artangram.managers.call import ServiceCall
@@ -165,6 +166,13 @@ class Client:
     async def diagnose(self) -> ClusterDiagnosis:
         """Examine every node and its link: versions, clock, limits, memory, disks, bandwidth."""
         return await self._backend.diagnose()
+
+    async def expected_wait(self, job: str = "default") -> ExpectedWait:
+        """How long a trajectory of `job` opened now would wait for memory, and an action for cores.
+
+        A guess by what waits and how fast it is served, for callers that would rather open later.
+        """
+        return await self._backend.expected_wait(JobId(as_text("job", job)))
 
     async def use(self) -> UseReport:
         """What every task of every job has used so far: cores, memory, devices, calls, tokens."""

@@ -16,6 +16,7 @@ from msgspec import structs
 from artangram.backends.ray.lookup import SCHEME, find_head
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
 from artangram.observe.history import Happening
@@ -150,16 +151,14 @@ class _Http:
         await self._ask("DELETE", f"jobs/{_quoted('job', job)}")
 
     async def drain(self, node: NodeId, *, is_on: bool) -> None:
-        verb = "PUT" if is_on else "DELETE"
-        await self._ask(verb, f"nodes/{_quoted('node', node)}/draining")
+        await self._ask("PUT" if is_on else "DELETE", f"nodes/{_quoted('node', node)}/draining")
 
     async def reconfigure(self, wanted: Reconfiguration) -> None:
         await self._ask("PATCH", "cluster", data=as_body(wanted))
 
     async def run(self, request: RunRequest) -> ActionResult:
-        body = as_body(request)
-        address = f"{_of(request.trajectory)}/run"
-        found = await self._ask("POST", address, data=body, of=request.trajectory)
+        of, body = request.trajectory, as_body(request)
+        found = await self._ask("POST", f"{_of(of)}/run", data=body, of=of)
         return self._decoded(found, ActionResult)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
@@ -189,8 +188,7 @@ class _Http:
         await self._ask("POST", f"{_action(action_id)}/signal", query={"number": str(number)})
 
     async def call(self, request: CallRequest) -> ActionResult:
-        body = as_body(request)
-        found = await self._ask("POST", "calls", data=body, of=request.trajectory)
+        found = await self._ask("POST", "calls", data=as_body(request), of=request.trajectory)
         return self._decoded(found, ActionResult)
 
     def register(self, function: Function[..., Any]) -> None:
@@ -227,14 +225,17 @@ class _Http:
         return None if heard is None else heard.queued_s
 
     async def explain(self, action_id: ActionId) -> Explanation:
-        found = await self._ask("GET", f"{_action(action_id)}/explain")
-        return self._decoded(found, Explanation)
+        return self._decoded(await self._ask("GET", f"{_action(action_id)}/explain"), Explanation)
 
     async def status(self) -> ClusterStatus:
         return self._decoded(await self._ask("GET", "status"), ClusterStatus)
 
     async def diagnose(self) -> ClusterDiagnosis:
         return self._decoded(await self._ask("GET", "diagnosis"), ClusterDiagnosis)
+
+    async def expected_wait(self, job: JobId) -> ExpectedWait:
+        found = await self._ask("GET", f"jobs/{_quoted('job', job)}/wait")
+        return self._decoded(found, ExpectedWait)
 
     async def use(self) -> UseReport:
         return self._decoded(await self._ask("GET", "use"), UseReport)
@@ -328,8 +329,7 @@ class _Http:
     @contextmanager
     def _waiting_for(self, trajectory: TrajectoryId | None) -> Iterator["_Heard"]:
         """While a request is under way that may have to wait."""
-        known = None if trajectory is None else self._queueing.get(trajectory)
-        heard = known or _Heard()
+        heard = (None if trajectory is None else self._queueing.get(trajectory)) or _Heard()
         heard.asked(1)
         try:
             yield heard

@@ -18,6 +18,7 @@ from msgspec import structs
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action, Outcome
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.needs import Needs
 from artangram.functions import Function
@@ -307,6 +308,11 @@ class Embedded:
         check_loop(self._loop)
         one = self.orchestrator
         return await examine_cluster(one.status().nodes, one.nodes, journal=one.journal.path)
+
+    async def expected_wait(self, job: JobId) -> ExpectedWait:
+        check_loop(self._loop)
+        scheduler = self.orchestrator.executor.scheduler
+        return scheduler.expected_wait(job, self.orchestrator.now())
 
     async def use(self) -> UseReport:
         check_loop(self._loop)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from artangram import __version__
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import RunRequest, StartRequest
@@ -84,7 +85,7 @@ def _paths() -> dict[str, Any]:
             )
         },
         **_snapshots(),
-        "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
+        **_jobs(),
         "/v1/cluster": {
             "patch": _does(
                 "Change shares, limits, ceilings or quotas of the running cluster",
@@ -113,6 +114,19 @@ def _paths() -> dict[str, Any]:
         "/v1/actions/{action}/explain": {
             "get": _does("Why an action waits", *action, answer=Explanation)
         },
+    }
+
+
+def _jobs() -> dict[str, Any]:
+    return {
+        "/v1/jobs/{job}/wait": {
+            "get": _does(
+                "How long a job would wait for memory and cores",
+                _in("path", "job"),
+                answer=ExpectedWait,
+            )
+        },
+        "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
     }
 
 

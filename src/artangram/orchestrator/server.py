@@ -100,10 +100,10 @@ def application(
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
         Route("/v1/snapshots", _guarded(service.snapshots, token)),
         Route("/v1/snapshots/{snapshot:path}", _guarded(service.forget, token), methods=["DELETE"]),
+        Route("/v1/jobs/{job:path}/wait", _guarded(service.expected_wait, token)),
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
         Route("/v1/cluster", _guarded(service.reconfigure, token), methods=["PATCH"]),
-        Route(draining, _guarded(service.drain, token), methods=["PUT"]),
-        Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
+        Route(draining, _guarded(service.drain, token), methods=["PUT", "DELETE"]),
         Route(f"{action}/input", _guarded(service.feed, token), methods=["POST"]),
         Route(f"{action}/signal", _guarded(service.signal, token), methods=["POST"]),
         Route(f"{action}/history", _guarded(service.history, token)),
@@ -134,6 +134,9 @@ class _ServiceRoutes:
 
     async def diagnose(self, request: Request) -> object:
         return await self._backend.diagnose()
+
+    async def expected_wait(self, request: Request) -> object:
+        return await self._backend.expected_wait(JobId(request.path_params["job"]))
 
     async def use(self, request: Request) -> object:
         return await self._backend.use()
@@ -167,11 +170,8 @@ class _ServiceRoutes:
         return None
 
     async def drain(self, request: Request) -> object:
-        await self._backend.drain(NodeId(request.path_params["node"]), is_on=True)
-        return None
-
-    async def undrain(self, request: Request) -> object:
-        await self._backend.drain(NodeId(request.path_params["node"]), is_on=False)
+        node, is_on = NodeId(request.path_params["node"]), request.method == "PUT"
+        await self._backend.drain(node, is_on=is_on)
         return None
 
     async def reconfigure(self, request: Request) -> object:

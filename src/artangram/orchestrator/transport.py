@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
 from artangram.observe.history import Happening
@@ -85,6 +86,8 @@ class Transport(Protocol):
     async def diagnose(self) -> ClusterDiagnosis: ...
 
     async def use(self) -> UseReport: ...
+
+    async def expected_wait(self, job: JobId) -> ExpectedWait: ...
 
     async def history(self, action_id: ActionId) -> tuple[Happening, ...]: ...
 

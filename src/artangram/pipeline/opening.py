@@ -2,7 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ from artangram.pipeline.agentserver import ServedDoor, agent_door
 from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.evaluation import evaluate
+from artangram.pipeline.line import watched_line
 from artangram.pipeline.runstate import saved_state
 from artangram.pipeline.settings import RunSettings
 from artangram.pipeline.teachers import Classroom
@@ -89,6 +95,7 @@ async def open_training(
         await training.open_engines(engines)
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
+        await stack.enter_async_context(_watching(settings, rollout, cluster))
         stack.push_async_callback(training.exams.aclose)
         training.exams.begin(training.step, version=trainer.version)
         yield training
@@ -113,6 +120,15 @@ def _rollout(
         life=f"{uuid4().hex[:6]}-",
         agents=agents,
     )
+
+
+def _watching(
+    settings: RunSettings, rollout: Rollout, cluster: ClusterClient | None
+) -> AbstractAsyncContextManager[None]:
+    """While it is open, the rollout looks at the line of its cluster."""
+    if cluster is None:
+        return nullcontext()
+    return watched_line(cluster.client, settings.name, rollout.dispatcher.on_line)
 
 
 def _door(

@@ -33,6 +33,7 @@ from artangram.core.rollout.admission import (
     may_start,
     next_group,
 )
+from artangram.core.rollout.line import EnvironmentBound
 from artangram.core.rollout.trajectory import TRAINABLE, Trajectory, TrajectoryStatus
 from artangram.core.rollout.verdict import Accepted, Dropped, DropReason, judge, judge_trajectory
 from artangram.rollout.defects import Defects
@@ -101,6 +102,7 @@ class Dispatcher(SinkListener):
         self._groups: dict[str, OpenGroup] = {}
         self._attempts: dict[TrajectoryId, Attempt] = {}
         self._in_envs = 0
+        self._bound: EnvironmentBound | None = None
         self._durations = defaultdict[str, Durations](
             lambda: Durations(least=LEAST_KNOWN, most=MOST_KNOWN)
         )
@@ -129,7 +131,8 @@ class Dispatcher(SinkListener):
         for group in self._groups.values():
             groups[group.task] += 1
             reserved += group.alive
-        return Held(in_envs=self._in_envs, reserved=reserved, groups=groups)
+        most = None if self._bound is None else self._bound.most
+        return Held(in_envs=self._in_envs, reserved=reserved, groups=groups, most_in_envs=most)
 
     def pump(self) -> None:
         """Start all that may start now."""
@@ -165,6 +168,12 @@ class Dispatcher(SinkListener):
         self._sink.evict_stale()
         for group in list(self._groups.values()):
             self._shed(group)
+        self.pump()
+
+    def on_line(self, wait_s: float, num_waiting: int) -> None:
+        """A trajectory that is opened now would wait for `wait_s`; `num_waiting` of ours do."""
+        self._bound = self._bound or EnvironmentBound(self._limits.environments)
+        self._bound.on_line(wait_s=wait_s, num_waiting=num_waiting, in_envs=self._in_envs)
         self.pump()
 
     async def close(self) -> None:

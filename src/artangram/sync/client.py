@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from artangram.core.ids import TrajectoryId
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
@@ -114,6 +115,10 @@ class SyncClient:
     def diagnose(self) -> ClusterDiagnosis:
         """See `Client.diagnose`."""
         return self._thread.wait(self._client.diagnose())
+
+    def expected_wait(self, job: str = "default") -> ExpectedWait:
+        """See `Client.expected_wait`."""
+        return self._thread.wait(self._client.expected_wait(job))
 
     def use(self) -> UseReport:
         """See `Client.use`."""

@@ -52,6 +52,20 @@ async def test_a_trajectory_lives_on_a_node_with_its_labels_or_is_refused() -> N
             assert "use labels that nodes have: disk=nvme" in refused.reason
 
 
+async def test_a_client_hears_how_long_its_job_would_wait() -> None:
+    large = {"job": "a/b", "memory_mb": 4096}
+    async with both() as (behind, clients), behind.trajectory(**large) as holds:
+        await holds.run(["true"])
+        async with behind.trajectory(**large) as waits:
+            asked = asyncio.create_task(waits.run(["true"]))
+            await asyncio.sleep(0.05)
+            for client in clients:
+                found = await client.expected_wait("a/b")
+                assert (found.num_trajectories, found.memory_s > 0) == (1, True)
+                assert (await client.expected_wait("other")).num_trajectories == 0
+            asked.cancel()
+
+
 @pytest.mark.parametrize("limit", [{"idle_s": 0.1}, {"lifetime_s": 0.1}])
 async def test_a_trajectory_past_its_limit_is_closed(limit: dict[str, float]) -> None:
     async with both() as (behind, clients):

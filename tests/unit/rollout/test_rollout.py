@@ -353,3 +353,22 @@ async def test_redundancy_does_not_wait_for_the_slowest(spare: str):
 def hash_of(name: str) -> int:
     """The same in every process."""
     return sum(ord(letter) * (7 + place) for place, letter in enumerate(name))
+
+
+async def test_nothing_more_is_opened_into_the_line_of_a_cluster():
+    door, task = FakeDoor(), FakeTask(turn_s=lambda name: 30.0)
+    async with a_rollout(task, door=door, environments=32) as rollout:
+        dispatcher = rollout.dispatcher
+        dispatcher.on_line(0.0, 0)
+        asked = asyncio.create_task(rollout.sink.batch(8))
+        await asyncio.sleep(0.01)
+        assert len(dispatcher.attempts) == 8
+        assert dispatcher.waits is not None
+        assert dispatcher.waits.why == "the cluster has a line for memory or cores"
+        dispatcher.on_line(60.0, 4)
+        assert len(dispatcher.attempts) == 8
+        dispatcher.on_line(0.0, 0)
+        assert len(dispatcher.attempts) == 16
+        dispatcher.on_line(0.0, 0)
+        assert len(dispatcher.attempts) == 32
+        assert len((await asked).groups) == 8

@@ -194,6 +194,8 @@ class Held(Struct, frozen=True, kw_only=True):
     """Trajectories held or still to be started for groups that are open."""
     groups: Mapping[str, int]
     """Of each task, open or complete, that no batch took yet."""
+    most_in_envs: int | None = None
+    """How many may hold an environment now, by the line of the cluster; see `line`."""
 
 
 class TrainerState(Struct, frozen=True, kw_only=True):
@@ -208,6 +210,7 @@ class Why(StrEnum):
     """Nothing can be opened or started because..."""
 
     NO_ENVIRONMENT = "every environment is in use"
+    LINE = "the cluster has a line for memory or cores"
     BUFFER_FULL = "as many trajectories are held as the staleness bound allows"
     NO_DEMAND = "the batches ahead are covered"
     WEIGHTS_LATE = "engines have not loaded weights that are fresh enough"
@@ -229,6 +232,8 @@ def may_start(limits: AdmissionLimits, held: Held, *, current: int, live: int) -
         return Wait(Why.WEIGHTS_LATE)
     if held.in_envs >= limits.environments:
         return Wait(Why.NO_ENVIRONMENT)
+    if held.most_in_envs is not None and held.in_envs >= held.most_in_envs:
+        return Wait(Why.LINE)
     return None
 
 

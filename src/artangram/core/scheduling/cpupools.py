@@ -3,12 +3,13 @@
 A trajectory is known to all pools until its first action on cores shows which one it lives in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.ids import JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
+from artangram.core.scheduling.expected import ExpectedWait, expected_wait
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies.base import Lane, Ticket
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -121,6 +122,10 @@ class CpuPools:
         """Tickets that have to be refused so that others can go on; see `kin`."""
         families = [one for one in self._placement.values() if one.children]
         return [ticket for placement in families for ticket in placement.stuck()]
+
+    def expected_wait(self, job: JobId, waiting: Iterable[Ticket], now: float) -> ExpectedWait:
+        """See `expected`."""
+        return expected_wait(self._placement, job, waiting, now)
 
     def take_eased(self) -> list[Lane]:
         """Lanes where jobs wait that had their maximum and gave cores back since the last call."""

@@ -43,7 +43,7 @@ class Placement:
     ) -> None:
         self.lanes: dict[NodeId, Lane] = {}
         self._unplaced = Unplaced()
-        self.children = self._unplaced.children  # To look at.
+        self.children, self.lines = self._unplaced.children, self._unplaced.lines  # To look at.
         self._jobs = JobMemory(cluster.shares, cluster.limits)
         self._resource = resource
         self._spec = spec
@@ -208,7 +208,7 @@ class Placement:
         if node is None and not (self._unplaced and self._waits_behind(resident, key)):
             node = self._choose(resident)
         if node is None:
-            promised = self._unplaced.add(key, resident, ticket)
+            promised = self._unplaced.add(key, resident, ticket, now)
             if promised is not None:
                 self._jobs.promise(resident, -1)
                 promised.is_reserved = False
@@ -233,7 +233,7 @@ class Placement:
         placed: list[Ticket] = []
         while self._unplaced and (found := self._next()) is not None:
             party, node = found
-            self._unplaced.remove(party)
+            self._unplaced.serve(party, now)
             self._free_reserved(party)
             for ticket in party.tickets:
                 self._assign(ticket, party.resident, node, now)

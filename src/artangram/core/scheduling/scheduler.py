@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling import events, reconfigure
 from artangram.core.scheduling.action import ActionRecord, Outcome, checked
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
@@ -30,6 +30,7 @@ from artangram.core.scheduling.decisions import (
     WakeAt,
 )
 from artangram.core.scheduling.estimates import Estimates, Learning
+from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.kin import STUCK
@@ -108,6 +109,11 @@ class Scheduler:
     def explain(self, action_id: ActionId, now: float) -> Explanation:
         """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""
         return self._lanes.explain(self._tickets[action_id], now)
+
+    def expected_wait(self, job: JobId, now: float) -> ExpectedWait:
+        """How long a trajectory and an action of `job` that come now are expected to wait."""
+        waiting = (t for t in self._tickets.values() if t.job == job and t.state is State.WAITING)
+        return self._lanes.cpu.expected_wait(job, waiting, now)
 
     def num_waiting(self) -> int:
         """How many actions wait for anything."""
@@ -351,7 +357,7 @@ class Scheduler:
             ticket
             for ticket in (self._tickets.values() if event.pools or jobs else ())
             if ticket.state is State.WAITING
-            and (ticket.job in jobs or not event.pools.keys().isdisjoint(_uses(ticket)))
+            and (ticket.job in jobs or not event.pools.keys().isdisjoint(ticket.form.resources))
         ]
         for ticket in changed:
             self._lanes.withdraw(ticket, now)
@@ -387,11 +393,6 @@ class Scheduler:
 
     def _report(self, record: ActionRecord) -> None:
         self._out.append(Report(record))
-
-
-def _uses(ticket: Ticket) -> list[Resource]:
-    form = ticket.form
-    return [form.resource, *(resource for resource, _ in form.secondary)]
 
 
 _NO_FORM = Form(resource=Resource(""), amounts=(1,))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.scheduling.cluster import JobLimits
+from artangram.core.scheduling.movingline import MovingLine
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.pools.cpu import CpuNode, Resident, Selector
 
@@ -52,6 +53,8 @@ class Unplaced:
         self.reserved: _Line = OrderedDict()
         #: Those that a parent waits for, the oldest first.
         self.children: _Line = OrderedDict()
+        #: How many of each job wait, and how fast they are served.
+        self.lines: dict[JobId, MovingLine] = {}
         self._seq = 0
 
     def __len__(self) -> int:
@@ -63,7 +66,7 @@ class Unplaced:
     def get(self, key: PartyKey) -> Party:
         return self._parties[key]
 
-    def add(self, key: PartyKey, resident: Resident, ticket: Ticket) -> CpuNode | None:
+    def add(self, key: PartyKey, resident: Resident, ticket: Ticket, now: float) -> CpuNode | None:
         """`ticket` waits, with its party if that waits already.
 
         A party that asks for more now stands in line again; returns what was reserved for it.
@@ -72,6 +75,7 @@ class Unplaced:
         if party is None:
             self._seq += 1
             party = self._parties[key] = Party(key, resident, self._seq)
+            self.lines.setdefault(resident.job, MovingLine(now)).num += 1
             if resident.parent is not None:
                 self.children[key] = party
             self._line(party)[key] = party
@@ -92,9 +96,18 @@ class Unplaced:
     def remove(self, party: Party) -> Party:
         """`party` waits no longer."""
         del self._parties[party.key]
+        line = self.lines[party.resident.job]
+        line.num -= 1
+        if not line.num:
+            del self.lines[party.resident.job]
         self.children.pop(party.key, None)
         self._leave_line(party)
         return party
+
+    def serve(self, party: Party, now: float) -> None:
+        """`party` has a node."""
+        self.lines[party.resident.job].serve(now)
+        self.remove(party)
 
     def reserve(self, party: Party, node: CpuNode) -> None:
         """No other trajectory comes to `node` before `party` has one."""

@@ -40,6 +40,11 @@ class Form(Struct, frozen=True, kw_only=True):
     is_elastic: bool = False
     service: ServiceId | None = None
 
+    @property
+    def resources(self) -> list[Resource]:
+        """All that it needs."""
+        return [self.resource, *(resource for resource, _ in self.secondary)]
+
 
 _NO_BELIEF = KnownDuration(0.0)
 

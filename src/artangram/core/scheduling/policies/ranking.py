@@ -168,6 +168,12 @@ class CoreUse:
         """Has it tickets that want cores and have none?"""
         return self._jobs[job].wanting > 0
 
+    def part_of(self, job: JobId) -> float:
+        """The cores that are its own while all active jobs want some, one at least."""
+        share = self._shares.get(job, 1.0)
+        shares = self._shares_active if job in self.active else self._shares_active + share
+        return max(1.0, min(self.cores * share / shares, self.bounds.most.get(job, self.cores)))
+
     def gap(self, job: JobId, now: float) -> float:
         """From what on `job` is clearly behind or ahead of another one."""
         return max(GAP_S * self.cores / self._shares_active, LEAST_GAP / self._jobs[job].share)
