@@ -93,7 +93,8 @@ class PrefixCache:
             self._release(node)
         # Only what comes after the node: prompts are long, and most of each is known.
         start = node.end
-        tokens = (prompt[start:] if start else prompt) + written
+        # The node may end within what was written, if that was read again by new weights.
+        tokens = prompt[start:] + written[max(0, start - len(prompt)) :]
         found, end = self._walk(node, tokens, whole, start=start)
         if end < found.end:
             found = self._cut_at(found, end)
