@@ -30,7 +30,7 @@ from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
+from artangram.orchestrator.joinednodes import AgentAddress, AgentEndpoint
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.options import between
 from artangram_bench.hosts import (
@@ -234,7 +234,7 @@ class _Measure:
         await asyncio.to_thread(state.mkdir)
         agents: list[tuple[subprocess.Popen[bytes], Path]] = []
         opened: asyncio.Future[AgentAddress] = asyncio.get_running_loop().create_future()
-        door = AgentDoor(
+        endpoint = AgentEndpoint(
             host=f"10.{NET}.0.254",
             port=0,
             token=name,
@@ -245,13 +245,13 @@ class _Measure:
             state_dir=state,
             memory_mb=1 << 20,
             agent_options=("--provider", provider),
-            door=door if count else None,
+            endpoint=endpoint if count else None,
             sync=provider != "fake",
         ) as (orchestrator, backends):
             client = Client(Embedded(orchestrator, backends=backends))
             if count:
                 at = await opened
-                agents = [self._agent(host, at, door, provider) for host in self._ours[:count]]
+                agents = [self._agent(host, at, endpoint, provider) for host in self._ours[:count]]
                 await asyncio.gather(*(asyncio.to_thread(_joined, log) for _, log in agents))
                 await client.drain(NODE)  # The head's own node takes no part.
             try:
@@ -261,14 +261,14 @@ class _Measure:
                     agent.kill()
 
     def _agent(
-        self, host: Host, at: AgentAddress, door: AgentDoor, provider: str
+        self, host: Host, at: AgentAddress, endpoint: AgentEndpoint, provider: str
     ) -> tuple[subprocess.Popen[bytes], Path]:
-        log = self._folder / f"{host.name}-{door.token}.log"
+        log = self._folder / f"{host.name}-{endpoint.token}.log"
         agent = host.artangram(
             *("agent", "--join", f"{at.host}:{at.port}", "--fingerprint", at.fingerprint),
             *("--node", host.name, "--memory-mb", str(1 << 19), "--provider", provider),
             log=log,
-            ARTANGRAM_JOIN_TOKEN=door.token,
+            ARTANGRAM_JOIN_TOKEN=endpoint.token,
         )
         return agent, log
 

@@ -21,16 +21,16 @@ class HostCluster:
         folder: Path,
         *,
         described: str = "",
-        door: tuple[str, int] | None = None,
+        endpoint: tuple[str, int] | None = None,
         cores: int = 1,
     ) -> None:
-        """`described` is the cluster's file; `door` is where agents dial, if not at the head."""
+        """`described` is the cluster's file; `endpoint` is where agents dial in."""
         self.head, *self.workers = hosts
         self.folder = folder
         self.state = folder / "state"
         self.url = ""
         self._described = described
-        self._door = door
+        self._endpoint = endpoint
         self._cores = str(cores)
         self._join: tuple[str, ...] = ()
 
@@ -64,8 +64,8 @@ class HostCluster:
     def begin_agent(self, worker: Host, *more: str) -> None:
         """Start it, and do not wait for it to join."""
         words = list(self._join)
-        if self._door is not None:
-            words[words.index("--join") + 1] = f"{self._door[0]}:{self._door[1]}"
+        if self._endpoint is not None:
+            words[words.index("--join") + 1] = f"{self._endpoint[0]}:{self._endpoint[1]}"
         worker.artangram(
             *words, "--node", worker.name, "--cores", self._cores, *more, log=self.log(worker)
         )

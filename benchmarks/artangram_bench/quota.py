@@ -51,7 +51,7 @@ import asyncio; from artangram_bench.quota import client; asyncio.run(client({!r
 """
 
 
-class Alone(Struct, frozen=True, kw_only=True):
+class SingleProcess(Struct, frozen=True, kw_only=True):
     """We are the only caller."""
 
     calls: int
@@ -79,7 +79,7 @@ class Shared(Struct, frozen=True, kw_only=True):
 
 class QuotaFigures(Struct, frozen=True, kw_only=True):
     clients: int
-    alone: Alone
+    alone: SingleProcess
     shared: Shared
     load_after: float
 
@@ -110,12 +110,12 @@ async def _figures(each: int, clients: int, *, limit: int, window_s: float) -> Q
     )
 
 
-async def _alone(each: int, clients: int, *, limit: int, window_s: float) -> Alone:
+async def _alone(each: int, clients: int, *, limit: int, window_s: float) -> SingleProcess:
     async with _scene(limit, window_s) as scene:
         answered = await _played(await scene.ready([each] * clients))
         ours = (await scene.served())["client"]
     took_s, best_s = ours.last_at - ours.first_at, ((ours.taken - 1) // limit) * window_s
-    return Alone(
+    return SingleProcess(
         calls=each * clients,
         limit=limit,
         window_s=window_s,

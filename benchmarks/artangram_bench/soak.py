@@ -137,7 +137,9 @@ async def soaked(plan: Soak, folder: Path) -> SoakFigures:
         here = f"10.{plan.net}.0.254"
         port = await stack.enter_async_context(relay.listening(here))
         described = f"fence_s: {plan.fence_s:g}\npolicy: {plan.policy}\n"
-        cluster = HostCluster(hosts, folder, described=described, door=(here, port), cores=CORES)
+        cluster = HostCluster(
+            hosts, folder, described=described, endpoint=(here, port), cores=CORES
+        )
         await asyncio.to_thread(cluster.start_head)
         for worker in cluster.workers:
             await asyncio.to_thread(cluster.start_agent, worker)

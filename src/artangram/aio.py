@@ -108,17 +108,17 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket to which callers can connect from now on. Raises `BadInput` if it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Only of sockets that say TCP does asyncio turn off the wait for more to send.
-    ear = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        ear.bind((host, port))
-        ear.listen(MOST_UNMET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(MOST_UNMET)
     except (OSError, OverflowError) as error:
-        ear.close()
+        listener.close()
         problem = getattr(error, "strerror", None) or str(error)
         fix = "name another one; port 0 takes a free one"
         raise BadInput("address", f"{host} port {port}: {problem}", fix) from None
-    return ear
+    return listener
 
 
 def probe_peer(connection: socket.socket) -> None:
@@ -200,15 +200,15 @@ class HeadGuard(HttpToolsProtocol):
             self._silence = None
 
 
-async def _accept(ear: socket.socket, connected: Callable[[], asyncio.Protocol]) -> None:
+async def _accept(listener: socket.socket, connected: Callable[[], asyncio.Protocol]) -> None:
     """Take connections for ever; wait a while when the machine has no room for another one."""
     loop, is_full = asyncio.get_running_loop(), False
     connecting = Background(lambda error: None)  # Of a caller that has gone again.
-    ear.setblocking(False)
+    listener.setblocking(False)
     try:
         while True:
             try:
-                caller, _ = await loop.sock_accept(ear)
+                caller, _ = await loop.sock_accept(listener)
             except ConnectionAbortedError:
                 continue
             except OSError as error:
@@ -235,7 +235,7 @@ async def _connect(caller: socket.socket, connected: Callable[[], asyncio.Protoc
 
 
 @asynccontextmanager
-async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
+async def served(application: Any, listener: socket.socket) -> AsyncIterator[str]:
     """Serve an ASGI application while the block lasts; gives its address."""
     import uvicorn  # Needs an extra.
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -255,29 +255,29 @@ async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
     # The code that runs the loop handles signals.
     server.capture_signals = nullcontext  # type: ignore[assignment,method-assign]
     serving = asyncio.create_task(server.serve(sockets=[]))
-    host, port = ear.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     accepting = None
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         states = server.server_state, server.lifespan.state
-        accepting = asyncio.create_task(_accept(ear, partial(guarded, config, *states)))
+        accepting = asyncio.create_task(_accept(listener, partial(guarded, config, *states)))
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
-        await uncancelled(_stop(server, serving, accepting, ear))
+        await uncancelled(_stop(server, serving, accepting, listener))
 
 
 async def _stop(
     server: Any,
     serving: asyncio.Task[None],
     accepting: asyncio.Task[None] | None,
-    ear: socket.socket,
+    listener: socket.socket,
 ) -> None:
     """As one piece: a caller that is cancelled again must not leave half of it undone."""
     if accepting is not None:
         accepting.cancel()
         await asyncio.wait({accepting})
-    ear.close()
+    listener.close()
     server.should_exit = True
     # The application is closed after this, so no request may be in flight then.
     await asyncio.wait({serving})

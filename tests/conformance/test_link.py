@@ -25,8 +25,8 @@ from link_support import (
     Wait,
     certificate,
     contexts,
-    ear,
     how_to_dial,
+    listener,
     terms,
 )
 
@@ -411,7 +411,7 @@ async def test_whoever_listens_refuses_with_one_sentence(
     transport: str, folder: Path, tmp_path: Path, ears: Ears
 ) -> None:
     place = tmp_path if transport == "unix" else folder
-    at = ear(transport, place)
+    at = listener(transport, place)
     heard: list[Card] = []
 
     def greet(link: Link[Any]) -> tuple[Ears, object]:
@@ -428,7 +428,7 @@ async def test_whoever_listens_refuses_with_one_sentence(
 
 
 async def test_whoever_connects_and_says_nothing_is_cut_off(tmp_path: Path) -> None:
-    at = ear("unix", tmp_path)
+    at = listener("unix", tmp_path)
 
     def greet(link: Link[Any]) -> tuple[Ears, object]:
         raise AssertionError("it said nothing")

@@ -52,8 +52,8 @@ class World:
     def __init__(self, drawn: dict) -> None:
         self.drawn = drawn
         self.chance = random.Random(drawn["seed"])
-        self.door = FakeDoor(token_s=0.2)
-        self.door.fails = lambda name: self.happens(drawn["fault_rate"] / 4)
+        self.endpoint = FakeDoor(token_s=0.2)
+        self.endpoint.fails = lambda name: self.happens(drawn["fault_rate"] / 4)
         self.tasks = [self._task(name) for name in drawn["shares"]]
         launch = drawn["group_size"] + drawn["extra_siblings"]
         needed = -(-drawn["num_groups"] * launch // (drawn["alpha"] + 1))
@@ -72,7 +72,7 @@ class World:
             retries=Retries(attempts=1, backoff_s=0.1, rewards=1),
         )
         source = Source(self.tasks, stages=[Stage(shares=drawn["shares"])], most_issues=4)
-        self.rollout = Rollout(source, self.door, plan=self.plan)
+        self.rollout = Rollout(source, self.endpoint, plan=self.plan)
         self.batches: list[Batch] = []
         self.ended: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -140,7 +140,7 @@ class World:
             self.rollout.settle(batch)
             self.rollout.announce(version)
             await asyncio.sleep(self.drawn["load_s"])
-            self.door.version = version
+            self.endpoint.version = version
             self.rollout.go_live(version)
 
     def _check(self, batch: Batch) -> None:
@@ -170,7 +170,7 @@ class World:
         started = sum(self.rollout.tally.started.values())
         assert len(self.ended) == started
         assert set(self.ended.values()) <= {1}
-        assert not self.door.open_sessions
+        assert not self.endpoint.open_sessions
         assert not any(task.open_envs or task.scoring for task in self.tasks)
         self._check_mix()
         for account in self.rollout.source.positions().values():

@@ -18,7 +18,7 @@ LIMIT, WINDOW_S = 100, 10.0
 API = QuotaSpec(windows=(CallWindow(limit=LIMIT, window_s=WINDOW_S, unit="tokens"),))
 
 
-class Books:
+class LiveCounts:
     """What one would write down by hand: when how much was charged for which call."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ MOVES = st.lists(
 
 
 def prove_that_tokens_are_settled(moves: list[tuple[str, int, int]]) -> None:
-    books = Books()
+    books = LiveCounts()
     for number, (what, which, tokens) in enumerate(moves):
         if what == "call":
             books.call(f"c{number:02}", tokens)

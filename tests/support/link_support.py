@@ -191,11 +191,11 @@ def contexts(file: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 TRANSPORTS = ("socketpair", "unix", "tcp", "tls")
 
 
-def ear(transport: str, folder: Path) -> socket.socket:
+def listener(transport: str, folder: Path) -> socket.socket:
     """A socket that listens."""
     if transport == "unix":
         made = socket.socket(socket.AF_UNIX)
-        made.bind(str(folder / "ear"))
+        made.bind(str(folder / "listener"))
     else:
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         made.bind(("127.0.0.1", 0))
@@ -237,7 +237,7 @@ class Peer:
             else:
                 self._accepting = asyncio.create_task(self._accepted(theirs))
             return
-        at = ear(self._transport, self._folder)
+        at = listener(self._transport, self._folder)
         self.dial = how_to_dial(self._transport, at, self._folder)
         tls = contexts(certificate(self._folder))[0] if self._transport == "tls" else None
         if self._blocks:

@@ -43,8 +43,8 @@ class FakeDoor:
 
 
 class FakeSession:
-    def __init__(self, door: FakeDoor, name: str) -> None:
-        self._door = door
+    def __init__(self, endpoint: FakeDoor, name: str) -> None:
+        self._endpoint = endpoint
         self._name = name
         self._segments: list[Segment] = []
         self._versions: list[int] = []
@@ -69,29 +69,32 @@ class FakeSession:
         return ()
 
     async def generate(self, new: str, sampling: Sampling) -> FakeReply:
-        if self._door.full_after is not None and len(self._segments) >= 2 * self._door.full_after:
+        if (
+            self._endpoint.full_after is not None
+            and len(self._segments) >= 2 * self._endpoint.full_after
+        ):
             raise ContextFull("prompt", "is too long", "shorten it")
-        self._door.generating += 1
+        self._endpoint.generating += 1
         self._running = []
         try:
             await self._queue()
-            for _ in range(self._door.tokens):
-                await asyncio.sleep(self._door.token_s)
-                self._running.append(self._door.version)
-            if self._door.fails(self._name):
+            for _ in range(self._endpoint.tokens):
+                await asyncio.sleep(self._endpoint.token_s)
+                self._running.append(self._endpoint.version)
+            if self._endpoint.fails(self._name):
                 raise InfraFailed("the engine stumbled")
             self._keep()
         finally:
             self._running = []
-            self._door.generating -= 1
-        return FakeReply(finish=self._door.finish)
+            self._endpoint.generating -= 1
+        return FakeReply(finish=self._endpoint.finish)
 
     async def close(self) -> None:
-        self._door.open_sessions.discard(self._name)
+        self._endpoint.open_sessions.discard(self._name)
 
     async def _queue(self) -> None:
         self._queued_since = asyncio.get_running_loop().time()
-        await asyncio.sleep(self._door.queue_s)
+        await asyncio.sleep(self._endpoint.queue_s)
         self._queued_s = self.queued_s
         self._queued_since = None
 
@@ -176,7 +179,7 @@ class DetachableEnv(FakeEnv):
 
 def a_rollout(
     *tasks: FakeTask,
-    door: FakeDoor,
+    endpoint: FakeDoor,
     shares: dict[str, int] | None = None,
     most_issues: int = 3,
     **plan: object,
@@ -184,11 +187,11 @@ def a_rollout(
     stages = [Stage(shares=shares)] if shares else []
     settings = {"environments": 16, "group_size": 4} | plan
     source = Source(tasks, stages=stages, most_issues=most_issues)
-    return Rollout(source, door, plan=Plan(**settings))
+    return Rollout(source, endpoint, plan=Plan(**settings))
 
 
 async def train(
-    rollout: Rollout, door: FakeDoor, *, batches: int, num_groups: int, step_s: float = 1.0
+    rollout: Rollout, endpoint: FakeDoor, *, batches: int, num_groups: int, step_s: float = 1.0
 ) -> list:
     """The smallest trainer: each batch makes the next version, live at once."""
     taken = []
@@ -198,6 +201,6 @@ async def train(
         await asyncio.sleep(step_s)
         rollout.settle(batch)
         rollout.announce(version)
-        door.version = version
+        endpoint.version = version
         rollout.go_live(version)
     return taken

@@ -1,6 +1,6 @@
 """The books of somebody who sees only the scheduler's events and decisions.
 
-Every check of `Books` is one promise of the scheduler; none looks inside it.
+Every check of `LiveCounts` is one promise of the scheduler; none looks inside it.
 """
 
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class Calling:
 Device = tuple[NodeId, int]
 
 
-class Books:
+class LiveCounts:
     """Who holds what, kept from events and decisions alone."""
 
     def __init__(

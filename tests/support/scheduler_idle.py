@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from builders import CPU
-from scheduler_books import Books, Life
+from scheduler_books import Life, LiveCounts
 
 from artangram.core.ids import NodeId
 from artangram.core.scheduling.explain import Explanation
 
 
-def check_no_idle_cores(books: Books, explain: Callable[[Life], Explanation]) -> None:
+def check_no_idle_cores(books: LiveCounts, explain: Callable[[Life], Explanation]) -> None:
     """Once it was time for a division, no core is idle that somebody here could use."""
     nodes = [node for node, resource in books.nodes.items() if resource == CPU]
     for node in nodes:
@@ -26,7 +26,7 @@ def check_no_idle_cores(books: Books, explain: Callable[[Life], Explanation]) ->
             _check_first(books, explain, node=node, here=here)
 
 
-def _check_preempted(books: Books, life: Life, idle: int) -> None:
+def _check_preempted(books: LiveCounts, life: Life, idle: int) -> None:
     """An action is without cores only while it, or one the node may drain for, needs more."""
     others = [other for other in books.lives.values() if not other.cores]
     is_drained = any(min(other.action.needs.of(CPU), default=0) > idle for other in others)
@@ -34,7 +34,7 @@ def _check_preempted(books: Books, life: Life, idle: int) -> None:
 
 
 def _check_first(
-    books: Books, explain: Callable[[Life], Explanation], *, node: NodeId, here: list[Life]
+    books: LiveCounts, explain: Callable[[Life], Explanation], *, node: NodeId, here: list[Life]
 ) -> None:
     """The first of the queue waits only for cores that cannot be had."""
     room = books.specs[node].cores - sum(_bound_cores(life) for life in here)

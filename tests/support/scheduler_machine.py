@@ -1,7 +1,7 @@
 """A machine that drives the real scheduler with random events and checks what it promises.
 
 `machine(policy_name)` is for `run_state_machine_as_test`. Two schedulers are fed the same events;
-`Books` keeps the books from the decisions of the first, `Watch` sees who passes whom.
+`LiveCounts` keeps the books from the decisions of the first, `Watch` sees who passes whom.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from builders import CPU, an_action
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from scheduler_books import Books, Life
+from scheduler_books import Life, LiveCounts
 from scheduler_idle import check_no_idle_cores
 from scheduler_nodes import LARGE, SELECTORS, NodeRules
 from scheduler_watch import IN_LINE, Watch
@@ -44,7 +44,7 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.lease import Devices
-from artangram.core.scheduling.policies.base import Hindrance
+from artangram.core.scheduling.policies.base import WaitReason
 from artangram.core.scheduling.policies.catalog import policy
 from artangram.core.scheduling.policies.elastic import PASS_S
 from artangram.core.scheduling.scheduler import MOST_ATTEMPTS, Scheduler
@@ -80,7 +80,7 @@ class SchedulerMachine(NodeRules):
         self.scheduler = Scheduler(self.cluster, self.watch.watched(chosen))
         self.twin = Scheduler(self.cluster, chosen)
         is_deployed = self.base in STATIC
-        self.books = Books(self.cluster, chosen, is_deployed=is_deployed)
+        self.books = LiveCounts(self.cluster, chosen, is_deployed=is_deployed)
         self.now = 0.0
         self.event_at = 0.0
         self.count = 0
@@ -332,7 +332,7 @@ class SchedulerMachine(NodeRules):
                 assert said[0].needed > said[0].free, f"{life.action.id} fits and waits: {said}"
                 self._check_free(said[0])
 
-    def _check_free(self, said: Hindrance) -> None:
+    def _check_free(self, said: WaitReason) -> None:
         """What is said to be free is free; of one node only, since it does not say which."""
         cpu_nodes = [node for node, resource in self.books.nodes.items() if resource == CPU]
         if said.resource == FUNCTIONS:

@@ -17,9 +17,9 @@ async def test_small_answers_do_not_wait_for_more() -> None:
         delayed.set_result(not taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         writer.close()
 
-    with listening("127.0.0.1", 0) as ear:
-        async with await asyncio.start_server(meet, sock=ear):
-            _, writer = await asyncio.open_connection(*ear.getsockname())
+    with listening("127.0.0.1", 0) as listener:
+        async with await asyncio.start_server(meet, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
             assert not await delayed
             writer.close()
             await writer.wait_closed()
@@ -30,11 +30,11 @@ async def nobody(scope: object, receive: object, send: object) -> None:
 
 
 async def test_who_stops_serving_is_heard_out_even_when_cancelled_again() -> None:
-    ear, is_serving = listening("127.0.0.1", 0), asyncio.Event()
-    address = ear.getsockname()
+    listener, is_serving = listening("127.0.0.1", 0), asyncio.Event()
+    address = listener.getsockname()
 
     async def serve() -> None:
-        async with served(nobody, ear):
+        async with served(nobody, listener):
             is_serving.set()
             await asyncio.Event().wait()
 
@@ -50,8 +50,11 @@ async def test_who_stops_serving_is_heard_out_even_when_cancelled_again() -> Non
 
 
 def test_callers_may_come_before_anybody_serves() -> None:
-    with listening("127.0.0.1", 0) as ear, socket.create_connection(ear.getsockname()) as caller:
-        assert caller.getpeername() == ear.getsockname()
+    with (
+        listening("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()) as caller,
+    ):
+        assert caller.getpeername() == listener.getsockname()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "no such host"])

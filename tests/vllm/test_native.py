@@ -92,7 +92,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator:
+async def endpoint(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator:
     log = tmp_path_factory.mktemp("logs") / "native.log"
     compact = ("--structured-outputs-config", json.dumps(COMPACT))
     plan = settings(model, core=0, log=log, structured_output=True, more=compact)
@@ -108,29 +108,31 @@ async def door(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
         await gateway.aclose()
 
 
-async def test_a_call_and_its_reasoning_come_from_a_real_server(door, figures):
+async def test_a_call_and_its_reasoning_come_from_a_real_server(endpoint, figures):
     how = {"model": "tiny", "messages": ASKED, "tools": [TOOL], "temperature": 0}
-    whole = (await door.client.chat.completions.create(**how)).choices[0]
+    whole = (await endpoint.client.chat.completions.create(**how)).choices[0]
     call = whole.message.tool_calls[0].function
     assert (call.name, json.loads(call.arguments)) == ("weigh", {"what": "it"})
     assert (whole.message.reasoning_content.strip(), whole.finish_reason) == ("hm", "tool_calls")
     thought, calls = "", []
-    async for piece in await door.client.chat.completions.create(**how, stream=True):
+    async for piece in await endpoint.client.chat.completions.create(**how, stream=True):
         thought += getattr(piece.choices[0].delta, "reasoning_content", None) or ""
         calls += piece.choices[0].delta.tool_calls or []
     assert (thought.strip(), [one.function.name for one in calls]) == ("hm", ["weigh"])
     figures["native_call_and_reasoning"] = "passed"
 
 
-async def test_a_forced_call_is_begun_for_a_real_server_and_the_rest_is_scored_alike(door, model):
+async def test_a_forced_call_is_begun_for_a_real_server_and_the_rest_is_scored_alike(
+    endpoint, model
+):
     choice = {"type": "function", "function": {"name": "weigh"}}
-    before = len(door.gateway.sessions["s"].lines)
-    answer = await door.client.chat.completions.create(
+    before = len(endpoint.gateway.sessions["s"].lines)
+    answer = await endpoint.client.chat.completions.create(
         model="tiny", messages=ASKED, tools=[TOOL], tool_choice=choice, temperature=0.7, seed=1
     )
     call = answer.choices[0].message.tool_calls[0].function
     assert (call.name, json.loads(call.arguments)) == ("weigh", {"what": "it"})
-    (line,) = door.gateway.sessions["s"].lines[before:]
+    (line,) = endpoint.gateway.sessions["s"].lines[before:]
     given, said = line.segments
     assert given.token_ids[-1] != said.token_ids[0]
     assert scored(model, given.token_ids, said) == pytest.approx(
@@ -154,9 +156,9 @@ def scored(model: Path, prompt: tuple[int, ...], said) -> list[float]:
     return found.logprobs[len(prompt) - 1 :].tolist()
 
 
-async def test_a_real_server_holds_an_answer_to_its_form(door, figures):
+async def test_a_real_server_holds_an_answer_to_its_form(endpoint, figures):
     form = {"type": "json_schema", "json_schema": {"name": "fit", "schema": SCHEMA}}
-    answer = await door.client.chat.completions.create(
+    answer = await endpoint.client.chat.completions.create(
         model="tiny", messages=ASKED, response_format=form, max_tokens=200
     )
     found = json.loads(answer.choices[0].message.content)

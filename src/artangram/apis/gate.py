@@ -22,7 +22,7 @@ A_MOMENT_S = 0.001
 """A clock may not advance by less, and then waiting for less would never end."""
 
 
-class Passage:
+class RequestInFlight:
     """One request on its way."""
 
     __slots__ = ("_gate", "answer_s", "sent_at")
@@ -50,7 +50,7 @@ class _WaitingRequest:
 
     __slots__ = ("is_due", "passage", "units")
 
-    def __init__(self, passage: Passage, units: int) -> None:
+    def __init__(self, passage: RequestInFlight, units: int) -> None:
         self.passage = passage
         self.units = units
         self.is_due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -66,7 +66,7 @@ class Gate:
         self.window_s = window_s
         self.spread_s = spread_s
         self.now = now
-        self._latest: deque[Passage] = deque(maxlen=limit)
+        self._latest: deque[RequestInFlight] = deque(maxlen=limit)
         #: In order of arrival; bounded by the leases there are.
         self._waiting: deque[_WaitingRequest] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -74,9 +74,9 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate: {len(self._latest)} of {self.limit} in {self.window_s:g} s>"
 
-    async def passage(self, units: int = 1) -> Passage:
+    async def passage(self, units: int = 1) -> RequestInFlight:
         """Wait until a request that counts as `units` calls may leave; in order of arrival."""
-        passage = Passage(self)
+        passage = RequestInFlight(self)
         if self.limit is None:
             return passage
         turn = _WaitingRequest(passage, units)
@@ -150,7 +150,7 @@ class Gate:
             return None
         return first.sent_at + self._late_s(first) + self.window_s
 
-    def _late_s(self, passage: Passage) -> float:
+    def _late_s(self, passage: RequestInFlight) -> float:
         """How long a request may have taken to arrive."""
         return self.spread_s if passage.answer_s is None else min(self.spread_s, passage.answer_s)
 
@@ -164,16 +164,16 @@ class JointPassage:
 
     __slots__ = ("_passages",)
 
-    def __init__(self, passages: list[Passage]) -> None:
+    def __init__(self, passages: list[RequestInFlight]) -> None:
         self._passages = passages
 
     def sent(self) -> None:
-        """See `Passage.sent`."""
+        """See `RequestInFlight.sent`."""
         for one in self._passages:
             one.sent()
 
     def answered(self) -> None:
-        """See `Passage.answered`."""
+        """See `RequestInFlight.answered`."""
         for one in self._passages:
             one.answered()
 
@@ -215,7 +215,7 @@ class Gates:
 
     async def passage(self, units: int = 1) -> JointPassage:
         """Wait until a request that counts as `units` calls may leave."""
-        passages: list[Passage] = []
+        passages: list[RequestInFlight] = []
         try:
             for gate in sorted(self._gates, key=lambda gate: -gate.window_s):
                 passages.append(await gate.passage(units))

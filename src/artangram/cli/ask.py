@@ -11,7 +11,7 @@ from artangram.cli.output import JsonFile, Printer
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId
 from artangram.core.scheduling.explain import Explanation
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 
 
 def explain(
@@ -93,7 +93,7 @@ async def _drain(url: str, token: str | None, node: str, *, undo: bool) -> None:
         await one.drain(node, undo=undo)
 
 
-async def _history(url: str, token: str | None, action: str) -> tuple[Happening, ...]:
+async def _history(url: str, token: str | None, action: str) -> tuple[HistoryEntry, ...]:
     async with answering(url), client(url, token) as one:
         try:
             return await one.history(action)

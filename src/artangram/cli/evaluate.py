@@ -118,7 +118,7 @@ async def _examined(
     token: str | None,
 ) -> "Evaluation":
     from artangram.models.loading import load_tokenizer
-    from artangram.pipeline.agentserver import agent_door
+    from artangram.pipeline.agentserver import agent_gateway
     from artangram.pipeline.evaluation import evaluate, served
 
     tokenizer = load_tokenizer(model)
@@ -126,13 +126,13 @@ async def _examined(
         showing = progress.add_task("starting the model")
         async with (
             client(url, token, spec.cluster) as one,
-            served(model, spec.engines, log=Path(os.devnull)) as (door, lost),
+            served(model, spec.engines, log=Path(os.devnull)) as (endpoint, lost),
         ):
             tasks = made_tasks(spec, one, job=f"{spec.run.name}-eval", is_exam=True)
             progress.update(showing, description="evaluating", total=len(tasks) * exam.problems)
-            serving = agent_door(
+            serving = agent_gateway(
                 tasks,
-                door,
+                endpoint,
                 tokenizer=tokenizer,
                 model=spec.run.name,
                 client=one,
@@ -142,7 +142,7 @@ async def _examined(
                 asking = asyncio.ensure_future(
                     evaluate(
                         tasks,
-                        door,
+                        endpoint,
                         exam,
                         tokenizer=tokenizer,
                         name=f"eval-{uuid4().hex[:6]}",

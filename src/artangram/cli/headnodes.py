@@ -21,7 +21,7 @@ from artangram.cli.rayagents import AGENTS_PORT, ray_agents
 from artangram.core.errors import BadInput
 from artangram.managers.machine import this_machine, total_memory_mb
 from artangram.managers.roster import FENCE_S
-from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
+from artangram.orchestrator.joinednodes import AgentAddress, AgentEndpoint
 from artangram.orchestrator.tokens import kept_token
 
 LOOPBACK = "127.0.0.1"
@@ -43,7 +43,7 @@ class HeadNode(Struct, frozen=True, kw_only=True):
     memory_mb: int | None
     fence_s: float = FENCE_S
     host: str = LOOPBACK
-    door: AgentDoor | None = None
+    endpoint: AgentEndpoint | None = None
     on_ready: Callable[[str, str], None] = lambda url, token: None
     """Hears where callers reach it, and with which token."""
 
@@ -64,7 +64,7 @@ def joinable(
             yield found
     elif options.agents is not None:
         on_open = partial(_tell_agents, console, state_dir)
-        yield structs.replace(head, door=_door(options.agents, head, state_dir, on_open))
+        yield structs.replace(head, endpoint=_endpoint(options.agents, head, state_dir, on_open))
     else:
         yield head
 
@@ -81,7 +81,7 @@ def _on_ray(
             head,
             cores=head.cores or ray.cores,
             host=ray.host(options.host, "--host"),
-            door=_door(agents, head, state_dir, ray.on_open),
+            endpoint=_endpoint(agents, head, state_dir, ray.on_open),
             on_ready=ray.on_ready,
         )
 
@@ -109,19 +109,19 @@ def _on_parts(
             cores=kept,
             # The total does not change, so a restart finds the head as it was.
             memory_mb=head.memory_mb or total_memory_mb() // (count + 1),
-            door=_door(options.agents or f"{LOOPBACK}:0", head, state_dir, on_open),
+            endpoint=_endpoint(options.agents or f"{LOOPBACK}:0", head, state_dir, on_open),
         )
     finally:
         started.end()
 
 
-def _door(
+def _endpoint(
     agents: str, head: HeadNode, state_dir: Path, on_open: Callable[[AgentAddress], None]
-) -> AgentDoor:
+) -> AgentEndpoint:
     host, port = host_and_port("--agents", agents)
     if port:
         listening(host, port).close()
-    return AgentDoor(
+    return AgentEndpoint(
         host=host,
         port=port,
         token=kept_token(state_dir, "join-token"),

@@ -20,7 +20,7 @@ class RayAgents:
     def __init__(self, watcher: RayWatcher, attached: Attached, join_token: str) -> None:
         self._watcher = watcher
         self._join_token = join_token
-        self._door: AgentAddress | None = None
+        self._endpoint: AgentAddress | None = None
         self.address = attached.address
         """Of this machine; `None` if Ray does not run here."""
         self.cores = max(1, attached.cpus)
@@ -34,19 +34,19 @@ class RayAgents:
             raise BadInput(option, problem, "give an address that Ray's nodes can reach")
         return host
 
-    def on_open(self, door: AgentAddress) -> None:
+    def on_open(self, endpoint: AgentAddress) -> None:
         """Agents may join from now on."""
-        self._door = door
+        self._endpoint = endpoint
 
     def on_ready(self, url: str, token: str) -> None:
         """Callers may call from now on."""
-        assert self._door is not None
+        assert self._endpoint is not None
         serve = HeadServes(
             url=url,
             token=token,
-            host=self._door.host,
-            port=self._door.port,
-            fingerprint=self._door.fingerprint,
+            host=self._endpoint.host,
+            port=self._endpoint.port,
+            fingerprint=self._endpoint.fingerprint,
             join_token=self._join_token,
         )
         self._watcher.serve(serve)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
-from artangram.cli.lookedat import DashboardPort, LookedAt, NoDashboard, looked_at
 from artangram.cli.output import JsonFile, Printer, make_folder, tell_ignored
+from artangram.cli.rundashboard import DashboardPort, NoDashboard, RunDashboard, looked_at
 from artangram.cli.train_plan import check_plan, plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, exam_line, line_of
 from artangram.config.cluster import ClusterFile
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class _RunService(NamedTuple):
     url: str | None
     token: str | None
-    looked_at: LookedAt | None
+    looked_at: RunDashboard | None
 
 
 def train(
@@ -76,7 +76,7 @@ def train(
     import_module("artangram.pipeline.training")  # What is not installed is named before the rest.
     check_plan(file, spec, has_own_cluster=url is None)
     make_folder(place / "cluster")
-    look = None if no_dashboard else LookedAt(dashboard, url, token)
+    look = None if no_dashboard else RunDashboard(dashboard, url, token)
     service = _RunService(url, token, look)
     with _plainly_ended(place):
         last = asyncio.run(_run(spec, place, output, resume=resume, service=service))

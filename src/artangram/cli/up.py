@@ -203,7 +203,7 @@ def _served(
         images=[Path(folder) for folder in described.images],
         network=described.network,
         agent_options=provider_options(names),
-        door=head.door,
+        endpoint=head.endpoint,
         sync=described.sync,
         keep=described.keep,
         pages=joined(pages, *fronts()),

@@ -1,4 +1,4 @@
-"""The dashboard's door: callers with the service's token, and browsers that showed it once.
+"""Admits to the dashboard: callers with the service's token, and browsers that showed it once.
 
 - A browser shows the token once and gets a cookie that opens these pages only: not the token, and
   useless for anything that changes the cluster. It is derived from the token, so that it survives a

@@ -10,7 +10,7 @@ import aiohttp
 from starlette.applications import Starlette
 
 from artangram.aio import listening, served
-from artangram.dashboard.behind import ServiceBehind
+from artangram.dashboard.remote import RemoteCluster
 from artangram.dashboard.routes import PATH, pages, pages_beside
 from artangram.dashboard.run import RunFollower
 from artangram.orchestrator.orchestrator import Orchestrator
@@ -26,10 +26,10 @@ async def run_pages(
 
     Raises `BadInput` if the port is taken.
     """
-    with listening(LOOPBACK, port) as ear:
+    with listening(LOOPBACK, port) as listener:
         async with (
             pages(orchestrator, token, run) as routes,
-            served(Starlette(routes=routes), ear) as url,
+            served(Starlette(routes=routes), listener) as url,
         ):
             yield f"{url}{PATH}?token={token}"
 
@@ -40,9 +40,9 @@ async def run_pages_beside(
 ) -> AsyncIterator[str]:
     """The same for a run that uses the service at the URL `service`."""
     headers = {} if service_token is None else {"Authorization": f"Bearer {service_token}"}
-    with listening(LOOPBACK, port) as ear:
+    with listening(LOOPBACK, port) as listener:
         async with aiohttp.ClientSession(headers=headers) as session:
-            behind = ServiceBehind(session, service.rstrip("/") + PATH, run=run.run)
+            behind = RemoteCluster(session, service.rstrip("/") + PATH, run=run.run)
             routes = pages_beside(behind, token, run)
-            async with served(Starlette(routes=routes), ear) as url:
+            async with served(Starlette(routes=routes), listener) as url:
                 yield f"{url}{PATH}?token={token}"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from artangram.core.ids import ActionId
 from artangram.core.scheduling.explain import Explanation
 from artangram.dashboard.view import Viewer
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.observe.journal import JournalError
 
 MOST_OUTPUT_CHARACTERS = 20_000
@@ -29,7 +29,7 @@ class ActionView(Struct, frozen=True, kw_only=True):
     """All that is known of one action."""
 
     action: str
-    history: tuple[Happening, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
     explanation: Explanation | None = None
     """While it waits or runs."""
     stdout: str = ""
@@ -59,7 +59,7 @@ class OwnCluster:
             found = self._ended(action_id, history)
         return msgspec.json.encode(found), HTTPStatus.OK
 
-    def _ended(self, action_id: ActionId, history: tuple[Happening, ...]) -> ActionView:
+    def _ended(self, action_id: ActionId, history: tuple[HistoryEntry, ...]) -> ActionView:
         known = ActionView(action=action_id, history=history)
         try:
             ended = self._viewer.backend.orchestrator.receipt(action_id).ended

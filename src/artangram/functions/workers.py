@@ -2,7 +2,7 @@
 
 - Never more processes than `ceiling`, whatever runs in them.
 - A call takes the worker that became idle last, so that the others can end after `idle_s`.
-- A guest (a second copy of a late call) has a worker only while no call wants it: the scheduler
+- A hedge (a second copy of a late call) has a worker only while no call wants it: the scheduler
   knows nothing of guests, so a call that finds the ceiling reached makes one leave.
 """
 
@@ -116,15 +116,15 @@ class Workers:
             raise
 
     def take_spare(self) -> FunctionWorker | None:
-        """A worker for a guest, if no call needs it."""
+        """A worker for a hedge, if no call needs it."""
         return self._take() if self._has_room() else None
 
     def lend(self, worker: FunctionWorker, leave: Callable[[], object]) -> None:
-        """`worker` has a guest. `leave` is called when a call needs the room: then end it."""
+        """`worker` has a hedge. `leave` is called when a call needs the room: then end it."""
         self._guests[worker] = leave
 
     def promote(self, worker: FunctionWorker) -> None:
-        """The guest in `worker` stands for its call now: the other copy is gone."""
+        """The hedge in `worker` stands for its call now: the other copy is gone."""
         self._guests.pop(worker, None)
 
     def give_back(self, worker: FunctionWorker) -> None:
@@ -139,7 +139,7 @@ class Workers:
 
     def end(self, worker: FunctionWorker) -> None:
         """`worker` is gone, or must go. The call that talks to it closes the connection."""
-        if worker in self._busy:  # Else it was a guest that had to leave.
+        if worker in self._busy:  # Else it was a hedge that had to leave.
             self._release(worker)
             worker.end()
             self._serve_waiting()
@@ -188,7 +188,7 @@ class Workers:
         self._guests.pop(worker, None)
 
     def _evict(self) -> None:
-        """The youngest guest leaves: it has done least."""
+        """The youngest hedge leaves: it has done least."""
         worker, leave = self._guests.popitem()
         self.end(worker)
         leave()

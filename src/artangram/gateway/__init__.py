@@ -13,7 +13,7 @@ from artangram.gateway.engines.protocol import (
     TokenChunk,
 )
 from artangram.gateway.gateway import ContextFull, Gateway
-from artangram.gateway.session import Late, Session, SessionClosed
+from artangram.gateway.session import ReplyTimedOut, Session, SessionClosed
 from artangram.gateway.turn import Reply
 from artangram.gateway.watchdog import StallLimits
 
@@ -28,9 +28,9 @@ __all__ = [
     "Fallback",
     "FinishReason",
     "Gateway",
-    "Late",
     "Rates",
     "Reply",
+    "ReplyTimedOut",
     "Sampling",
     "Session",
     "SessionClosed",

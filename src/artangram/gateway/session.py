@@ -30,7 +30,7 @@ New = str | Sequence[int] | Sequence[Message]
 """What the model reads next: text of the user, messages, or tokens."""
 
 
-class Late(InfraFailed):
+class ReplyTimedOut(InfraFailed):
     """The deadline came before the reply."""
 
 
@@ -105,7 +105,7 @@ class Session:
                     if isinstance(item, Reply):
                         return item
         except TimeoutError:
-            raise Late(f"session {self.id}: no reply before the deadline") from None
+            raise ReplyTimedOut(f"session {self.id}: no reply before the deadline") from None
         raise AssertionError("a stream ends with its reply")
 
     async def stream(

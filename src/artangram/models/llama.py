@@ -16,8 +16,8 @@ from artangram.core.errors import BadInput
 from artangram.models.causal import refuse_unlike
 from artangram.models.config import ModelConfig
 from artangram.models.packed import Packed
+from artangram.models.rotary import turned, turns
 from artangram.models.slots import LlamaSlots
-from artangram.models.turning import turned, turns
 
 INIT_STD = 0.02
 

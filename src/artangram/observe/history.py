@@ -25,7 +25,7 @@ AROUND_S = 1e-3
 """Times are written with fewer digits than they are decided with."""
 
 
-class Happening(Struct, frozen=True, kw_only=True):
+class HistoryEntry(Struct, frozen=True, kw_only=True):
     """One thing that happened to an action."""
 
     at: float
@@ -34,21 +34,21 @@ class Happening(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-def history_of(entries: Iterable[Entry], action_id: ActionId) -> tuple[Happening, ...]:
+def history_of(entries: Iterable[Entry], action_id: ActionId) -> tuple[HistoryEntry, ...]:
     """What `entries` say about an action, in order."""
-    found: list[Happening] = []
+    found: list[HistoryEntry] = []
     node: str | None = None
     for entry in entries:
         for event in entry.events:
             if isinstance(event, NodeLost):
                 if event.node == node:
-                    found.append(Happening(at=entry.at, what="lost", detail=event.reason))
+                    found.append(HistoryEntry(at=entry.at, what="lost", detail=event.reason))
             elif (told := _of_event(event, action_id)) is not None:
-                found.append(Happening(at=entry.at, what=told[0], detail=told[1]))
+                found.append(HistoryEntry(at=entry.at, what=told[0], detail=told[1]))
         for decision in entry.decisions:
             told = _of_decision(decision, action_id)
             if told is not None:
-                found.append(Happening(at=entry.at, what=told[0], detail=told[1]))
+                found.append(HistoryEntry(at=entry.at, what=told[0], detail=told[1]))
                 if isinstance(decision, Start):
                     node = getattr(decision.lease.allocations[0], "node", None)
         if len(found) >= MOST_HAPPENINGS:

@@ -35,7 +35,7 @@ from artangram.observe.journal import (
 )
 from artangram.observe.journalroom import JournalRoom
 from artangram.observe.journalwal import CommitMark, num_lost_frames
-from artangram.observe.retention import MB, ResultsKeeper, Retention, Shorten, Wishes
+from artangram.observe.retention import MB, JournalOptions, ResultsKeeper, Retention, Shorten
 
 MOST_PER_COMMIT = 512
 """Appends in one transaction; the first of them waits for the last."""
@@ -67,12 +67,14 @@ async def open_journal(
     shorten: Shorten | None = None,
 ) -> tuple["FileJournal", Past]:
     """Open or make the journal at `path`, and read what it holds."""
-    wishes = Wishes(sync=sync, max_bytes=max_bytes, archive=archive, keep=keep, shorten=shorten)
+    wishes = JournalOptions(
+        sync=sync, max_bytes=max_bytes, archive=archive, keep=keep, shorten=shorten
+    )
     return await asyncio.to_thread(_open, path, wishes, asyncio.get_running_loop())
 
 
 def _open(
-    path: Path, wishes: Wishes, loop: asyncio.AbstractEventLoop
+    path: Path, wishes: JournalOptions, loop: asyncio.AbstractEventLoop
 ) -> tuple["FileJournal", Past]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _lock(path)
@@ -132,7 +134,7 @@ def _lock(path: Path) -> int:
     return lock
 
 
-def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
+def _prepare(database: sqlite3.Connection, wishes: JournalOptions) -> Past:
     database.execute("PRAGMA journal_mode = WAL")
     database.execute(f"PRAGMA synchronous = {'FULL' if wishes.sync else 'NORMAL'}")
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
@@ -209,7 +211,7 @@ class FileJournal:
         database: sqlite3.Connection,
         past: Past,
         *,
-        wishes: Wishes,
+        wishes: JournalOptions,
         mark: CommitMark,
         lock: int,
         loop: asyncio.AbstractEventLoop,

@@ -42,7 +42,7 @@ Shorten = Callable[[bytes], bytes]
 """A result without its outputs."""
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class JournalOptions(Struct, frozen=True, kw_only=True):
     """How a journal is to be kept."""
 
     sync: bool = False

@@ -15,7 +15,7 @@ from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import function_of
 from artangram.managers.call import ServiceCall
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.orchestrator.arguments import (
     as_json,
     as_record,
@@ -178,7 +178,7 @@ class Client:
         """What every task of every job has used so far: cores, memory, devices, calls, tokens."""
         return await self._backend.use()
 
-    async def history(self, action_id: str) -> tuple[Happening, ...]:
+    async def history(self, action_id: str) -> tuple[HistoryEntry, ...]:
         """What happened to an action, in order. Raises `KeyError` if it is not known any more."""
         return await self._backend.history(ActionId(as_text("action_id", action_id)))
 

@@ -19,7 +19,7 @@ from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.orchestrator.arguments import (
     RunRequest,
     StartRequest,
@@ -240,9 +240,9 @@ class _Http:
     async def use(self) -> UseReport:
         return self._decoded(await self._ask("GET", "use"), UseReport)
 
-    async def history(self, action_id: ActionId) -> tuple[Happening, ...]:
+    async def history(self, action_id: ActionId) -> tuple[HistoryEntry, ...]:
         found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/history")
-        return self._decoded(found, tuple[Happening, ...])
+        return self._decoded(found, tuple[HistoryEntry, ...])
 
     async def cancel(self, action_id: ActionId) -> None:
         await self._ask("DELETE", f"actions/{_quoted('action_id', action_id)}")

@@ -23,7 +23,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.needs import Needs
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.orchestrator import keptsnapshots
 from artangram.orchestrator.arguments import (
     RunRequest,
@@ -318,7 +318,7 @@ class Embedded:
         check_loop(self._loop)
         return self.use_now()
 
-    async def history(self, action_id: ActionId) -> tuple[Happening, ...]:
+    async def history(self, action_id: ActionId) -> tuple[HistoryEntry, ...]:
         check_loop(self._loop)
         orchestrator = self.orchestrator
         journal, now = orchestrator.journal, orchestrator.now()

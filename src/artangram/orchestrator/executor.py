@@ -1,7 +1,7 @@
 """Carries decisions out on nodes and in calls, and posts how runs end.
 
 - Every lease that was started ends in one `Finished`, or with its node.
-- Everything that happens here goes to the driver through one callback, `Post`.
+- Everything that happens here goes to the driver through one callback, `PostEvent`.
 - After a restart the executor finds what still runs, collects what ended meanwhile, starts what
   never arrived, ends what the journal does not know, and gives up agents that were given up before;
   what is gone with its agent ends with the node. A run without an entry in the journal becomes its
@@ -40,7 +40,7 @@ from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.leftovers import Leftovers
 from artangram.orchestrator.live import FoundRun, LiveAction, LiveTrajectory, Phase
-from artangram.orchestrator.posting import Post
+from artangram.orchestrator.posting import PostEvent
 from artangram.orchestrator.records import Opening
 from artangram.orchestrator.replacing import NewAgent, replaced
 from artangram.orchestrator.travels import SnapshotTravels
@@ -77,7 +77,7 @@ class LiveExecutor:
         self._is_attached = False
         self._background = Background(self._on_error)
 
-    async def attach(self, post: Post, past: Past | None, scheduler: Scheduler) -> None:
+    async def attach(self, post: PostEvent, past: Past | None, scheduler: Scheduler) -> None:
         """Begin to hear the agents, and make true what the journal says."""
         self._post = post
         self.scheduler = scheduler

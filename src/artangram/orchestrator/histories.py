@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 from artangram.core.ids import ActionId
-from artangram.observe.history import Happening, entries_about, history_of
+from artangram.observe.history import HistoryEntry, entries_about, history_of
 from artangram.observe.journal import Entry, Journal
 from artangram.observe.journalfile import FileJournal
 from artangram.observe.recording import ARCHIVE
@@ -15,7 +15,7 @@ from artangram.orchestrator.records import decode_result
 
 async def history(
     ledger: Ledger, journal: Journal, action_id: ActionId, *, now: float
-) -> tuple[Happening, ...]:
+) -> tuple[HistoryEntry, ...]:
     """What happened to an action, in order. Raises `KeyError` if nothing is known of it."""
     recent = list(ledger.recent)
     since, until = _lifetime(ledger, journal, action_id, now)

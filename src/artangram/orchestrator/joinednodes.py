@@ -72,7 +72,7 @@ class AgentAddress(Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
-class AgentDoor(Struct, frozen=True, kw_only=True):
+class AgentEndpoint(Struct, frozen=True, kw_only=True):
     """Where agents of other machines may dial in."""
 
     host: str
@@ -96,17 +96,17 @@ class JoinedNodes:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, door: AgentDoor, executor: NodeTaker, *, past: Past | None, now: Now
+        cls, endpoint: AgentEndpoint, executor: NodeTaker, *, past: Past | None, now: Now
     ) -> AsyncIterator[None]:
         """Let agents join while the block lasts."""
         nodes = cls(executor)
-        tls, fingerprint = await asyncio.to_thread(server_context, door.state_dir)
-        roster = Roster(nodes, token=door.token, now=now, fence_s=door.fence_s)
+        tls, fingerprint = await asyncio.to_thread(server_context, endpoint.state_dir)
+        roster = Roster(nodes, token=endpoint.token, now=now, fence_s=endpoint.fence_s)
         if past is not None:
             nodes._restore(past, roster, executor.scheduler)
-        port = await roster.open(door.host, door.port, tls=tls)
+        port = await roster.open(endpoint.host, endpoint.port, tls=tls)
         try:
-            door.on_open(AgentAddress(host=door.host, port=port, fingerprint=fingerprint))
+            endpoint.on_open(AgentAddress(host=endpoint.host, port=port, fingerprint=fingerprint))
             yield
         finally:
             await roster.close()

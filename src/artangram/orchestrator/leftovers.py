@@ -8,7 +8,7 @@
 from artangram.core.ids import NodeId
 from artangram.core.scheduling.decisions import Start
 from artangram.managers.agent import RunId
-from artangram.orchestrator.live import Deeds, LiveAction
+from artangram.orchestrator.live import ExecutorVerbs, LiveAction
 
 
 class Leftovers:
@@ -31,7 +31,7 @@ class Leftovers:
         live.held = [Start(live.lease)]
         self._waiting.setdefault(node, []).append(live)
 
-    def settle(self, node: NodeId, run: RunId, executor: Deeds) -> None:
+    def settle(self, node: NodeId, run: RunId, executor: ExecutorVerbs) -> None:
         """A run is over, or known by now. After the last one `executor` starts what waited."""
         left = self.runs.get(node)
         if left is None:

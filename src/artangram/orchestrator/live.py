@@ -35,7 +35,7 @@ class Phase(IntEnum):
     """The scheduler is done with it; an answer has to be written, or a sandbox to be closed."""
 
 
-class Deeds(Protocol):
+class ExecutorVerbs(Protocol):
     """See `driver.Executor`."""
 
     def start(self, live: "LiveAction") -> None: ...
@@ -158,7 +158,7 @@ class LiveAction(_Kept):
         has_files = self.trajectory is not None and self.trajectory.has_files
         return has_files and not self.action.repeatable
 
-    def perform(self, decision: Start | Resize | Stop, executor: Deeds) -> None:
+    def perform(self, decision: Start | Resize | Stop, executor: ExecutorVerbs) -> None:
         """Carry a decision out, or keep it until the start before it is released."""
         if self.held is not None:
             self.held.append(decision)
@@ -173,7 +173,7 @@ class LiveAction(_Kept):
             case Stop():
                 executor.stop(self)
 
-    def release(self, executor: Deeds) -> None:
+    def release(self, executor: ExecutorVerbs) -> None:
         """It may start: carry out what was held back."""
         decisions, self.held = self.held or [], None
         is_current = False

@@ -34,7 +34,7 @@ from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cu
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.joinednodes import AgentDoor, JoinedNodes
+from artangram.orchestrator.joinednodes import AgentEndpoint, JoinedNodes
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.records import without_output
 from artangram.orchestrator.recovery import Setup, deployed_in
@@ -123,7 +123,7 @@ async def running(
     labels: Mapping[str, str] | None = None,
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
-    door: AgentDoor | None = None,
+    endpoint: AgentEndpoint | None = None,
     sync: bool = False,
     keep: Retention | None = None,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
@@ -161,10 +161,10 @@ async def running(
         stack.push_async_callback(_close_agents, manager)
         backends.attach(orchestrator)
         stack.push_async_callback(orchestrator.aclose)
-        orchestrator.executor.awaits_nodes = door is not None
+        orchestrator.executor.awaits_nodes = endpoint is not None
         await orchestrator.begin()
-        if door is not None:
-            joining = JoinedNodes.open(door, orchestrator.executor, past=past, now=clock.now)
+        if endpoint is not None:
+            joining = JoinedNodes.open(endpoint, orchestrator.executor, past=past, now=clock.now)
             await stack.enter_async_context(joining)
         yield orchestrator, backends
 

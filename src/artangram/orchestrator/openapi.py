@@ -7,7 +7,7 @@ import msgspec
 from artangram import __version__
 from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.orchestrator.arguments import RunRequest, StartRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.diagnosis import ClusterDiagnosis
@@ -32,7 +32,7 @@ _RECORDS = (
     ClusterStatus,
     ClusterDiagnosis,
     UseReport,
-    Happening,
+    HistoryEntry,
     Queueing,
     Snapshot,
     SnapshotInfo,
@@ -108,7 +108,7 @@ def _paths() -> dict[str, Any]:
         },
         "/v1/actions/{action}/history": {
             "get": _answering(
-                _does("What happened to an action, in order", *action), _list_of(Happening)
+                _does("What happened to an action, in order", *action), _list_of(HistoryEntry)
             )
         },
         "/v1/actions/{action}/explain": {

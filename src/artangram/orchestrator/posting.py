@@ -7,7 +7,7 @@ from artangram.core.scheduling.events import Event
 from artangram.observe.journal import KeptRecord
 
 
-class Post(Protocol):
+class PostEvent(Protocol):
     """See `driver.Driver.post`."""
 
     def __call__(

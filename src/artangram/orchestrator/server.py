@@ -386,7 +386,7 @@ async def serving(
     pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
-    with listening(host, port) as ear:
+    with listening(host, port) as listener:
         async with contextlib.AsyncExitStack() as stack:
             more = (
                 [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
@@ -394,4 +394,4 @@ async def serving(
             service = application(
                 orchestrator, token=token, images=images, network=network, pages=more
             )
-            yield await stack.enter_async_context(served(service, ear))
+            yield await stack.enter_async_context(served(service, listener))

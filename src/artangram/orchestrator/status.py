@@ -71,7 +71,7 @@ def cluster_status(
     """
     known = {node.id: node for node in node_books}
     tally = ledger.tally
-    books = Books(tally)
+    books = LiveCounts(tally)
     services, restores = books.services(carriers)
     return ClusterStatus(
         policy=policy,
@@ -95,7 +95,7 @@ def cluster_status(
     )
 
 
-class Books:
+class LiveCounts:
     """Live actions, counted."""
 
     def __init__(self, tally: Tally) -> None:

@@ -7,7 +7,7 @@ from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.orchestrator.arguments import (
     RunRequest,
     StartRequest,
@@ -89,6 +89,6 @@ class Transport(Protocol):
 
     async def expected_wait(self, job: JobId) -> ExpectedWait: ...
 
-    async def history(self, action_id: ActionId) -> tuple[Happening, ...]: ...
+    async def history(self, action_id: ActionId) -> tuple[HistoryEntry, ...]: ...
 
     async def cancel(self, action_id: ActionId) -> None: ...

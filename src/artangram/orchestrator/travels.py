@@ -28,8 +28,8 @@ from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.archives import travel
 from artangram.orchestrator.keptsnapshots import kept
 from artangram.orchestrator.ledger import Ledger
-from artangram.orchestrator.live import Deeds, LiveAction, Promise
-from artangram.orchestrator.posting import Post
+from artangram.orchestrator.live import ExecutorVerbs, LiveAction, Promise
+from artangram.orchestrator.posting import PostEvent
 from artangram.orchestrator.records import Opening, image_of
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import Snapshot
@@ -65,7 +65,7 @@ class SnapshotTravels:
         *,
         pools: Mapping[NodeId, Resource],
         scheduler: Scheduler,
-        post: Post,
+        post: PostEvent,
         background: Background,
     ) -> None:
         self._agents = agents
@@ -91,7 +91,7 @@ class SnapshotTravels:
         node = NodeId(snapshot.node)
         self._post(ImageArrived(self._pools[node], node, image_of(snapshot)))
 
-    def holds_back(self, live: LiveAction, node: NodeId, executor: Deeds) -> bool:
+    def holds_back(self, live: LiveAction, node: NodeId, executor: ExecutorVerbs) -> bool:
         """Must its start wait for a snapshot? Then `executor` starts it when that is there."""
         assert live.lease is not None, f"{live} has no lease"
         source = live.snapshot
@@ -102,7 +102,7 @@ class SnapshotTravels:
         return True
 
     async def _start_later(
-        self, live: LiveAction, source: Snapshot, node: NodeId, executor: Deeds
+        self, live: LiveAction, source: Snapshot, node: NodeId, executor: ExecutorVerbs
     ) -> None:
         assert live.lease is not None, f"{live} has no lease"
         attempt = live.lease.attempt

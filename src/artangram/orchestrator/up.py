@@ -12,7 +12,7 @@ from artangram.managers.machine import allow_open_files
 from artangram.observe.retention import Retention
 from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.garbage import old_objects_aside
-from artangram.orchestrator.joinednodes import AgentDoor
+from artangram.orchestrator.joinednodes import AgentEndpoint
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import Pages, serving
@@ -40,7 +40,7 @@ async def up(
     network: NetworkPolicy | None = None,
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
-    door: AgentDoor | None = None,
+    endpoint: AgentEndpoint | None = None,
     sync: bool = True,
     keep: Retention | None = None,
     pages: Pages | None = None,
@@ -64,7 +64,7 @@ async def up(
             labels=labels,
             options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
-            door=door,
+            endpoint=endpoint,
             sync=sync,
             keep=keep,
         ) as (orchestrator, _),

@@ -17,54 +17,54 @@ INSIDE_NAME = "model.internal"
 """Of the gateway, for sandboxes; they take loopback addresses for their own."""
 
 if TYPE_CHECKING:
-    from artangram.gateway.http.visitors import Visitor, Visitors
+    from artangram.gateway.http.agentkeys import AgentKeys, KeyHolder
 
 
-class ServedGuest:
-    """See `rollout.agents.AgentGuest`."""
+class ServedAgent:
+    """See `rollout.agents.AdmittedAgent`."""
 
-    def __init__(self, llm: ModelAccess, visitor: "Visitor") -> None:
+    def __init__(self, llm: ModelAccess, holder: "KeyHolder") -> None:
         self.llm = llm
-        self._visitor = visitor
+        self._holder = holder
 
     @property
     def is_full(self) -> bool:
-        return self._visitor.is_full
+        return self._holder.is_full
 
     @property
     def is_cut(self) -> bool:
-        return self._visitor.session.last_finish is FinishReason.LENGTH
+        return self._holder.session.last_finish is FinishReason.LENGTH
 
 
-class ServedDoor:
-    """See `rollout.agents.ModelDoor`."""
+class ServedGateway:
+    """See `rollout.agents.AgentGateway`."""
 
-    def __init__(self, visitors: "Visitors", *, url: str, model: str, sandbox_url: str) -> None:
-        self._visitors = visitors
+    def __init__(self, agent_keys: "AgentKeys", *, url: str, model: str, sandbox_url: str) -> None:
+        self._agent_keys = agent_keys
         self._url = url
         self._model = model
         self._sandbox_url = sandbox_url
 
     def __repr__(self) -> str:
-        return f"<ServedDoor {self._url}: {self._visitors!r}>"
+        return f"<ServedDoor {self._url}: {self._agent_keys!r}>"
 
     @contextmanager
     def admitted(
         self, session: Session, *, before_turn: Callable[[], Awaitable[None]], rules: SamplingRules
-    ) -> Iterator[ServedGuest]:
+    ) -> Iterator[ServedAgent]:
         session.rules = rules
-        with self._visitors.admitted(session, before_turn=before_turn) as (key, visitor):
+        with self._agent_keys.admitted(session, before_turn=before_turn) as (key, holder):
             llm = ModelAccess(
                 base_url=f"{self._url}/v1",
                 api_key=key,
                 model=self._model,
                 sandbox_url=self._sandbox_url,
             )
-            yield ServedGuest(llm, visitor)
+            yield ServedAgent(llm, holder)
 
 
 @asynccontextmanager
-async def agent_door(
+async def agent_gateway(
     tasks: Sequence[Task],
     gateway: Gateway,
     *,
@@ -72,7 +72,7 @@ async def agent_door(
     model: str,
     client: Client | None = None,
     address: str = "",
-) -> AsyncIterator[ServedDoor | None]:
+) -> AsyncIterator[ServedGateway | None]:
     """Serve the gateway while the block lasts, if a task has agents.
 
     It listens on `address` (HOST:PORT), or for this machine only. Sandboxes of a cluster in this
@@ -82,22 +82,22 @@ async def agent_door(
         yield None
         return
     # Needs an extra, which runs without agents do without.
+    from artangram.gateway.http.agentkeys import AgentKeys
     from artangram.gateway.http.server import ServerLimits, application, serving
-    from artangram.gateway.http.visitors import Visitors
 
-    visitors = Visitors()
+    agent_keys = AgentKeys()
     app = application(
         gateway,
         tokenizer=tokenizer,
         model=model,
         token=secrets.token_urlsafe(24),  # Only keys of attempts are given away.
         limits=ServerLimits(opens_sessions=False),
-        visitors=visitors,
+        agent_keys=agent_keys,
     )
     host, port = split_port(address or "127.0.0.1:0")
     async with serving(app, host=host, port=port or 0) as url:
         with _led(client, url, is_open=bool(address)) as sandbox_url:
-            yield ServedDoor(visitors, url=url, model=model, sandbox_url=sandbox_url)
+            yield ServedGateway(agent_keys, url=url, model=model, sandbox_url=sandbox_url)
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
 from artangram.pipeline.settings import Exam
-from artangram.rollout.agents import ModelDoor
+from artangram.rollout.agents import AgentGateway
 from artangram.rollout.runner import Assignment, ModelClient, Runner
 from artangram.rollout.updates import Updates
 
@@ -44,17 +44,17 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
 async def evaluate(
     tasks: Sequence[Task],
-    door: ModelClient,
+    endpoint: ModelClient,
     exam: Exam,
     *,
     name: str = "eval",
     tokenizer: Tokenizer,
-    agents: ModelDoor | None = None,
+    agents: AgentGateway | None = None,
     on_ended: Callable[[Trajectory], None] = lambda ended: None,
 ) -> Evaluation:
-    """Let the model behind the door try the exam."""
+    """Let the model try the problems of the evaluation."""
     runner = Runner(
-        door,
+        endpoint,
         Updates(NEVER_STALE),
         tokenizer=tokenizer,
         temperature=exam.temperature,

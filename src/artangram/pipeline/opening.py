@@ -18,7 +18,7 @@ from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import Engine, EngineGone
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
-from artangram.pipeline.agentserver import ServedDoor, agent_door
+from artangram.pipeline.agentserver import ServedGateway, agent_gateway
 from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.evaluation import evaluate
@@ -65,7 +65,7 @@ async def open_training(
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
         gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
-        serving = _door(settings, tasks, gateway, tokenizer=tokenizer, cluster=cluster)
+        serving = _endpoint(settings, tasks, gateway, tokenizer=tokenizer, cluster=cluster)
         agents = await stack.enter_async_context(serving)
         offered: dict[str, Any] = {"tokenizer": tokenizer, "agents": agents}
         rollout = _rollout(settings, source, gateway, version=trainer.version, **offered)
@@ -108,7 +108,7 @@ def _rollout(
     *,
     version: int,
     tokenizer: Tokenizer,
-    agents: ServedDoor | None,
+    agents: ServedGateway | None,
 ) -> Rollout:
     return Rollout(
         source,
@@ -131,15 +131,15 @@ def _watching(
     return watched_line(cluster.client, settings.name, rollout.dispatcher.on_line)
 
 
-def _door(
+def _endpoint(
     settings: RunSettings,
     tasks: Sequence[Task],
     gateway: Gateway,
     *,
     tokenizer: Tokenizer,
     cluster: ClusterClient | None,
-) -> AbstractAsyncContextManager[ServedDoor | None]:
-    return agent_door(
+) -> AbstractAsyncContextManager[ServedGateway | None]:
+    return agent_gateway(
         tasks,
         gateway,
         tokenizer=tokenizer,

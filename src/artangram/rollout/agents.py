@@ -1,4 +1,4 @@
-"""The phase of an agent: what it waits for, how many turns it takes, and its door to the model."""
+"""The phase of an agent: what it waits for, how many turns it takes, how it reaches the model."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,8 +12,8 @@ from artangram.gateway.rules import SamplingRules
 BeforeTurn = Callable[[], Awaitable[None]]
 
 
-class AgentGuest(Protocol):
-    """An agent at the door."""
+class AdmittedAgent(Protocol):
+    """An agent that may use the model."""
 
     @property
     def llm(self) -> ModelAccess: ...
@@ -29,12 +29,12 @@ class AgentGuest(Protocol):
         ...
 
 
-class ModelDoor(Protocol):
+class AgentGateway(Protocol):
     """Lets agents use sessions over HTTP."""
 
     def admitted(
         self, session: Any, *, before_turn: BeforeTurn, rules: SamplingRules
-    ) -> AbstractContextManager[AgentGuest]:
+    ) -> AbstractContextManager[AdmittedAgent]:
         """While the block lasts, an agent may use the session; `before_turn` precedes each turn."""
         ...
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from artangram.envs.protocol import Env
-from artangram.rollout.phases import Strays, within
+from artangram.rollout.phases import RunawayTasks, within
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ class ClosableSession(Protocol):
 class AttemptClosing:
     """What an attempt opened, each closed once, none waited for too long."""
 
-    def __init__(self, env: Env, strays: Strays, *, limit_s: float) -> None:
+    def __init__(self, env: Env, strays: RunawayTasks, *, limit_s: float) -> None:
         self._strays = strays
         self._limit_s = limit_s
         self._env: Env | None = env

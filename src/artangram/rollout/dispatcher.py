@@ -26,7 +26,7 @@ from artangram.core.rollout.admission import (
     Open,
     Pace,
     Wait,
-    Why,
+    WaitCause,
     demand,
     in_the_way,
     may_add,
@@ -200,7 +200,7 @@ class Dispatcher(SinkListener):
             self._open(decision.task)
             return True
         self.waits = decision
-        return decision.why is Why.BUFFER_FULL and self._make_room(held, wanted)
+        return decision.why is WaitCause.BUFFER_FULL and self._make_room(held, wanted)
 
     def _make_room(self, held: Held, wanted: GroupDemand) -> bool:
         """The trainer waits for a task whose groups find no room: let one of another go."""

@@ -46,7 +46,7 @@ class TooLong(InfraFailed):
     """A phase worked longer than it may."""
 
 
-class Strays:
+class RunawayTasks:
     """Work that was told to end and did not."""
 
     def __init__(self, grace_s: float) -> None:
@@ -93,7 +93,7 @@ def _look_at(running: "asyncio.Task[Any]") -> None:
 
 
 async def within(
-    work: Coroutine[Any, Any, T], limit_s: float, *, of: object, what: str, strays: Strays
+    work: Coroutine[Any, Any, T], limit_s: float, *, of: object, what: str, strays: RunawayTasks
 ) -> T:
     """What `work` returns. Raises `TooLong` after `limit_s`, not counting time `of` was queued."""
     loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ from artangram.core.rollout.trajectory import Batch, Group
 from artangram.core.rollout.verdict import DropReason
 from artangram.core.rollout.weights import Staleness
 from artangram.models.tokenizer import Tokenizer
-from artangram.rollout.agents import ModelDoor
+from artangram.rollout.agents import AgentGateway
 from artangram.rollout.dispatcher import Dispatcher, Spares
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.runner import ModelClient, Retries, Runner
@@ -82,19 +82,19 @@ class RolloutState(Struct, frozen=True, kw_only=True):
 
 class Rollout:
     """See the module. `life` is put before every id: another for each restart. Tasks of agents
-    need a door to the model for them."""
+    need an `AgentGateway`."""
 
     def __init__(
         self,
         source: Source,
-        door: ModelClient,
+        endpoint: ModelClient,
         *,
         plan: Plan,
         job: str = "default",
         tokenizer: Tokenizer | None = None,
         version: int = 0,
         life: str = "",
-        agents: ModelDoor | None = None,
+        agents: AgentGateway | None = None,
     ) -> None:
         limits = plan.limits
         self.source = source
@@ -104,7 +104,7 @@ class Rollout:
         self.pace = Pace()
         self.sink = Sink(self.updates, self._mix, self.pace, limits=limits)
         self.runner = Runner(
-            door,
+            endpoint,
             self.updates,
             tokenizer=tokenizer,
             phases=plan.phases,

@@ -30,9 +30,9 @@ from artangram.gateway.gateway import ContextFull
 from artangram.gateway.rules import SamplingRules
 from artangram.gateway.session import SessionClosed
 from artangram.models.tokenizer import Tokenizer
-from artangram.rollout.agents import AgentTurns, ModelDoor
+from artangram.rollout.agents import AgentGateway, AgentTurns
 from artangram.rollout.closing import AttemptClosing
-from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
+from artangram.rollout.phases import PhaseLimits, RunawayTasks, TooLong, within
 from artangram.rollout.updates import Updates
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class ModelSession(Protocol):
 
 
 class ModelClient(Protocol):
-    """The door to the model; `artangram.gateway.Gateway` is one."""
+    """Opens sessions with the model; `artangram.gateway.Gateway` is one."""
 
     def open(
         self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
@@ -109,17 +109,17 @@ class Runner:
 
     def __init__(
         self,
-        door: ModelClient,
+        endpoint: ModelClient,
         updates: Updates,
         *,
         tokenizer: Tokenizer | None = None,
         phases: PhaseLimits | None = None,
         retries: Retries | None = None,
         temperature: float = 1.0,
-        agents: ModelDoor | None = None,
+        agents: AgentGateway | None = None,
         trains: bool = True,
     ) -> None:
-        self.door = door
+        self.endpoint = endpoint
         self.agents = agents
         self.trains = trains
         """What is sampled is for training: agents may not sample what could not be scored."""
@@ -128,7 +128,7 @@ class Runner:
         self.phases = phases or PhaseLimits()
         self.retries = retries or Retries()
         self.temperature = temperature
-        self.strays = Strays(self.phases.close_s)
+        self.strays = RunawayTasks(self.phases.close_s)
         self.late: dict[str, int] = {}
         """How often each phase was ended at its limit."""
 
@@ -211,7 +211,7 @@ class Attempt:
         env = ticket.task.env(ticket.problem, trajectory=name)
         closing = AttemptClosing(env, runner.strays, limit_s=runner.phases.close_s)
         try:
-            session = runner.door.open(name, task=ticket.task.name, tokenizer=runner.tokenizer)
+            session = runner.endpoint.open(name, task=ticket.task.name, tokenizer=runner.tokenizer)
             self._session = closing.session = session
             if isinstance(env, Solving):
                 status = await self._solved(env, session)
@@ -255,7 +255,7 @@ class Attempt:
         """An agent's whole attempt: it asks the model by itself, and every turn is checked."""
         agents, limit_s = self._runner.agents, self._runner.phases.agent_s
         if agents is None:
-            fix = "serve the gateway and give the rollout its door"
+            fix = "serve the gateway and give it to the rollout"
             raise BadInput("agents", f"{self.ticket.task.name} has no way to the model", fix)
         turns = AgentTurns(env, session, most=self.ticket.task.max_turns, fresh=self._fresh_turn)
         rules = SamplingRules(
@@ -264,22 +264,22 @@ class Attempt:
             trains=self._runner.trains,
             most_tokens=self.ticket.task.max_tokens,
         )
-        with agents.admitted(session, before_turn=turns.before_turn, rules=rules) as guest:
+        with agents.admitted(session, before_turn=turns.before_turn, rules=rules) as admitted:
             try:
-                seen = await self._phase("agent", env.solve(guest.llm), limit_s, of=turns)
+                seen = await self._phase("agent", env.solve(admitted.llm), limit_s, of=turns)
             except Exception:
                 # What an agent makes of a full context is its own affair: the attempt is cut short.
-                if not (guest.is_full or turns.are_used_up):
+                if not (admitted.is_full or turns.are_used_up):
                     raise
                 return TrajectoryStatus.TRUNCATED
             finally:
                 self._turns = turns.count
         self._check_fresh()
-        if guest.is_full or turns.are_used_up:
+        if admitted.is_full or turns.are_used_up:
             return TrajectoryStatus.TRUNCATED
         if seen.failed:
             return TrajectoryStatus.TASK_FAILED
-        return TrajectoryStatus.TRUNCATED if guest.is_cut else TrajectoryStatus.OK
+        return TrajectoryStatus.TRUNCATED if admitted.is_cut else TrajectoryStatus.OK
 
     async def _fresh_turn(self) -> None:
         """Before each turn of an agent; a stale attempt ends here, and its agent is cancelled."""

@@ -30,7 +30,7 @@ def live(connection: socket.socket, number: int) -> int:
     """Be a replica; returns its exit code. A `forkserver.zygote.Target`."""
     try:
         with BlockingLink.accepted(connection, wire.replica_terms, patience_s=math.inf) as link:
-            began_with: Footing | None = None
+            began_with: ProcessBaseline | None = None
             while True:
                 began_with, dropping = _lived(_next(link), link, began_with)
                 dropping.answer(_left_mb(began_with))
@@ -67,7 +67,7 @@ def _next(link: BlockingLink[wire.Request]) -> Ask:
     return asked
 
 
-class Footing(NamedTuple):
+class ProcessBaseline(NamedTuple):
     """What a process has before its first model: what libraries take is the program's."""
 
     data_mb: float
@@ -76,14 +76,14 @@ class Footing(NamedTuple):
     shared_mb: float
 
     @classmethod
-    def now(cls) -> "Footing":
+    def now(cls) -> "ProcessBaseline":
         fields = ("VmData", "VmRSS", "RssAnon", "RssShmem")
         return cls(*(linux.status_mb(field) for field in fields))
 
 
 def _lived(
-    asked: Ask, link: BlockingLink[wire.Request], began_with: Footing | None
-) -> tuple[Footing, Ask]:
+    asked: Ask, link: BlockingLink[wire.Request], began_with: ProcessBaseline | None
+) -> tuple[ProcessBaseline, Ask]:
     """Be one replica until its model is to be dropped.
 
     When this returns, nothing here holds the model any more.
@@ -104,7 +104,7 @@ def _lived(
     return began_with, asked
 
 
-def _left_mb(began_with: Footing) -> float:
+def _left_mb(began_with: ProcessBaseline) -> float:
     """What models of the past still hold of memory, or the allocator keeps."""
     gc.collect()
     left_mb = _more_mb(began_with)
@@ -114,18 +114,18 @@ def _left_mb(began_with: Footing) -> float:
     return left_mb
 
 
-def _more_mb(began_with: Footing) -> float:
-    now = Footing.now()
+def _more_mb(began_with: ProcessBaseline) -> float:
+    now = ProcessBaseline.now()
     return now.anonymous_mb - began_with.anonymous_mb + now.shared_mb - began_with.shared_mb
 
 
 def _begun(
-    spec: wire.ReplicaSpec, began_with: Footing | None
-) -> tuple[Predict, Footing, wire.Loaded]:
+    spec: wire.ReplicaSpec, began_with: ProcessBaseline | None
+) -> tuple[Predict, ProcessBaseline, wire.Loaded]:
     """Load. Raises `BadInput` if the loader is no good."""
     began = time.perf_counter()
     loader, is_forkable = imported(spec.loader)
-    began_with = began_with or Footing.now()
+    began_with = began_with or ProcessBaseline.now()
     _limit(spec, began_with)
     options = msgspec.json.decode(spec.options)
     predict = loaded(loader, spec.files, options=options, device=spec.device)
@@ -135,7 +135,7 @@ def _begun(
     return predict, began_with, wire.Loaded(load_s, max(1, round(used_mb)), is_forkable, cost)
 
 
-def _grown_mb(began_with: Footing) -> float:
+def _grown_mb(began_with: ProcessBaseline) -> float:
     """The most that its model has made of this process."""
     data_mb = linux.status_mb("VmData") - began_with.data_mb
     return max(data_mb, linux.status_mb("VmHWM") - began_with.resident_mb)
@@ -149,7 +149,7 @@ def _settle(spec: wire.ReplicaSpec) -> None:
         os.sched_setaffinity(0, spec.cores)
 
 
-def _limit(spec: wire.ReplicaSpec, began_with: Footing) -> None:
+def _limit(spec: wire.ReplicaSpec, began_with: ProcessBaseline) -> None:
     """As many threads and as much memory as it may have."""
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
-from artangram.observe.history import Happening
+from artangram.observe.history import HistoryEntry
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.diagnosis import ClusterDiagnosis
@@ -124,7 +124,7 @@ class SyncClient:
         """See `Client.use`."""
         return self._thread.wait(self._client.use())
 
-    def history(self, action_id: str) -> tuple[Happening, ...]:
+    def history(self, action_id: str) -> tuple[HistoryEntry, ...]:
         """See `Client.history`."""
         return self._thread.wait(self._client.history(action_id))
 

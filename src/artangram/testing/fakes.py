@@ -32,7 +32,7 @@ def a_setup(*, cores: int = 2, memory_mb: int = 4096, policy: str = "elastic") -
 
 
 class FakeCluster(Client):
-    """A cluster over fake sandboxes, with a door to what is behind it."""
+    """A cluster over fake sandboxes, with access to its orchestrator."""
 
     def __init__(
         self, orchestrator: Orchestrator, provider: FakeProvider, journal: Journal

@@ -37,7 +37,7 @@ from artangram.sandbox.snapshot import HELD, SnapshotInfo, SnapshotTerms
 from artangram.sim.machine import Machine
 
 
-class Teller(Protocol):
+class EndListener(Protocol):
     """Hears that something is over."""
 
     def tell(self, ended: RunResult) -> None: ...
@@ -51,10 +51,10 @@ class World:
         """What every action really is; to be filled before it is submitted."""
         self.clock = clock
         self.machine = Machine(cluster)
-        self.tellers: dict[ActionId, Teller] = {}
+        self.tellers: dict[ActionId, EndListener] = {}
         self._timer: Timer | None = None
 
-    def start(self, lease: Lease, teller: Teller) -> float:
+    def start(self, lease: Lease, teller: EndListener) -> float:
         """Begin what `lease` allows; returns when its program begins."""
         action_id = lease.action_id
         self.tellers[action_id] = teller

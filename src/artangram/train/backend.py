@@ -76,7 +76,7 @@ class _Undivided:
         return own
 
 
-class Alone(_Undivided):
+class SingleProcess(_Undivided):
     """One process."""
 
     is_first = True

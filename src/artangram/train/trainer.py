@@ -29,7 +29,7 @@ from artangram.core.rollout.trajectory import Group
 from artangram.models.causal import CausalModel, score
 from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
-from artangram.train.backend import Alone, TrainBackend, whole_number
+from artangram.train.backend import SingleProcess, TrainBackend, whole_number
 from artangram.train.learner import TeacherLogprobs
 from artangram.train.losses import BatchShare, PolicyLoss, Tokens
 from artangram.train.samples import (
@@ -87,7 +87,7 @@ class Trainer:
         self.version = 0
         self.steps = 0
         self._has_warned = False
-        self._backend = backend or Alone()
+        self._backend = backend or SingleProcess()
         self._reference = copy.deepcopy(model) if settings.has_reference else None
         self._backend.prepare(model)
         self.optimiser = torch.optim.AdamW(

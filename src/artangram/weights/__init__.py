@@ -2,9 +2,9 @@
 
 from artangram.weights.manifest import BadVersion, Manifest
 from artangram.weights.roll import (
+    EngineUpdate,
     Pull,
     RollReport,
-    Swap,
     check_version,
     load_version,
     roll,
@@ -14,11 +14,11 @@ from artangram.weights.store import StoreFull, WeightStore
 
 __all__ = [
     "BadVersion",
+    "EngineUpdate",
     "Manifest",
     "Pull",
     "RollReport",
     "StoreFull",
-    "Swap",
     "WeightStore",
     "check_version",
     "load_version",

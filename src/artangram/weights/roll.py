@@ -31,7 +31,7 @@ class EngineStats(Protocol):
     def version(self) -> int: ...
 
 
-class Swappable(Protocol):
+class WeightsTarget(Protocol):
     """What is needed of an engine."""
 
     async def pause(self) -> None: ...
@@ -48,7 +48,7 @@ class RollTarget(Protocol):
     def name(self) -> str: ...
 
     @property
-    def engine(self) -> Swappable: ...
+    def engine(self) -> WeightsTarget: ...
 
 
 class RollTargets(Protocol):
@@ -68,7 +68,7 @@ class RollTargets(Protocol):
     def give_up(self, name: str, why: str) -> None: ...
 
 
-class Swap(Struct, frozen=True, kw_only=True):
+class EngineUpdate(Struct, frozen=True, kw_only=True):
     """One replica's way to a version."""
 
     replica: str
@@ -82,7 +82,7 @@ class Swap(Struct, frozen=True, kw_only=True):
 
 class RollReport(Struct, frozen=True, kw_only=True):
     version: int
-    swaps: tuple[Swap, ...]
+    swaps: tuple[EngineUpdate, ...]
     elapsed_s: float
 
     @property
@@ -119,7 +119,7 @@ def verified_pull(store: WeightStore, *, reads_again: bool = False) -> Pull:
     return pull
 
 
-async def load_version(engine: Swappable, version: int, path: Path) -> None:
+async def load_version(engine: WeightsTarget, version: int, path: Path) -> None:
     """Swap the weights of an engine that stands still for it. Raises if it kept others."""
     await engine.pause()
     await engine.load(version, path)
@@ -127,7 +127,7 @@ async def load_version(engine: Swappable, version: int, path: Path) -> None:
     await engine.resume()
 
 
-def check_version(engine: Swappable, version: int) -> None:
+def check_version(engine: WeightsTarget, version: int) -> None:
     """Raises `InfraFailed` unless `version` is live in the engine."""
     found = engine.stats().version
     if found != version:
@@ -179,7 +179,7 @@ class _Rolling:
         self._mode = mode
         self._limit_s = limit_s
         self._left = list(reversed(fleet.replicas))
-        self.swaps: list[Swap] = []
+        self.swaps: list[EngineUpdate] = []
         self.bad: BadVersion | None = None
 
     async def work(self) -> None:
@@ -194,7 +194,7 @@ class _Rolling:
             finally:
                 self._versions.let_go(self._version, replica.name)
 
-    async def _swap(self, replica: RollTarget) -> Swap:
+    async def _swap(self, replica: RollTarget) -> EngineUpdate:
         loop = asyncio.get_running_loop()
         began_at = pulled_at = loop.time()
         stopped_s, failed = 0.0, ""
@@ -210,7 +210,7 @@ class _Rolling:
             failed = f"{type(error).__name__}: {error}"
             stopped_s = loop.time() - pulled_at
             self._fleet.give_up(replica.name, failed)
-        return Swap(
+        return EngineUpdate(
             replica=replica.name,
             pull_s=pulled_at - began_at,
             stopped_s=stopped_s,

@@ -21,8 +21,8 @@ TOKEN = "a token of this test"
 
 
 def a_free_port() -> int:
-    with listening("127.0.0.1", 0) as ear:
-        return int(ear.getsockname()[1])
+    with listening("127.0.0.1", 0) as listener:
+        return int(listener.getsockname()[1])
 
 
 @asynccontextmanager

@@ -104,10 +104,10 @@ async def test_a_run_is_shown_to_holders_of_the_token_and_offers_nothing_else(
 @asynccontextmanager
 async def a_service() -> AsyncIterator[tuple[str, FakeCluster]]:
     async with fake_cluster(a_setup(cores=4, memory_mb=8192, policy="fcfs")) as cluster:
-        with listening("127.0.0.1", 0) as ear:
+        with listening("127.0.0.1", 0) as listener:
             async with (
                 pages(cluster.orchestrator, SERVICE_TOKEN) as routes,
-                served(Starlette(routes=routes), ear) as url,
+                served(Starlette(routes=routes), listener) as url,
             ):
                 yield url, cluster
 

@@ -116,7 +116,7 @@ def test_an_interpreter_that_ends_while_collecting_is_no_success(new_suite, deed
     assert "cut off before it was over" in run.err
 
 
-def test_a_test_that_kills_the_conductor_is_no_success_and_leaves_nobody(new_suite):
+def test_a_test_that_kills_the_controller_is_no_success_and_leaves_nothing(new_suite):
     code = """
 def test_a(): log(os.getpid()); os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)
 """

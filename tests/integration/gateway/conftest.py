@@ -49,13 +49,13 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture
-async def door(limits: ServerLimits, tokenizer: Tokenizer) -> AsyncIterator[Door]:
+async def endpoint(limits: ServerLimits, tokenizer: Tokenizer) -> AsyncIterator[Door]:
     gateway, engine = Gateway(), PuppetEngine("a", version=4)
     gateway.add(engine)
     app = application(gateway, tokenizer=tokenizer, model="tiny", token=TOKEN, limits=limits)
     async with serving(app, stall_s=0.5) as url:
-        door = Door(url, gateway, engine, tokenizer)
-        yield door
-        for client in door.clients:
+        endpoint = Door(url, gateway, engine, tokenizer)
+        yield endpoint
+        for client in endpoint.clients:
             await client.close()
         await gateway.aclose()

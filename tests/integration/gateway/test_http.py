@@ -19,20 +19,20 @@ DEEP = b'{"model": "tiny", "messages": [], "tool_choice": %s1%s}' % (b"[" * 9999
 
 
 @pytest.fixture
-async def http(door):
-    async with aiohttp.ClientSession(door.url, headers=AUTH) as session:
+async def http(endpoint):
+    async with aiohttp.ClientSession(endpoint.url, headers=AUTH) as session:
         yield session
 
 
-async def test_tokens_in_tokens_out_with_versions(door, http):
+async def test_tokens_in_tokens_out_with_versions(endpoint, http):
     asking = asyncio.create_task(
         http.post("/sessions/s/v1/generate", json={"token_ids": [1, 2], "sampling": SAMPLING})
     )
-    request = await door.engine.next_request()
-    door.engine.say(request, 7)
-    door.engine.version = 5
-    door.engine.say(request, 8)
-    door.engine.end(request)
+    request = await endpoint.engine.next_request()
+    endpoint.engine.say(request, 7)
+    endpoint.engine.version = 5
+    endpoint.engine.say(request, 8)
+    endpoint.engine.end(request)
     answer = await (await asking).json()
     assert answer["token_ids"] == [7, 8]
     assert answer["logprobs"] == [-7.0, -8.0]
@@ -46,21 +46,21 @@ async def test_tokens_in_tokens_out_with_versions(door, http):
     assert (closed.status, (await http.get("/sessions/s")).status) == (200, 404)
 
 
-async def test_a_stream_of_tokens(door, http):
+async def test_a_stream_of_tokens(endpoint, http):
     body = {"token_ids": [1], "sampling": SAMPLING, "stream": True}
     asking = asyncio.create_task(http.post("/v1/generate", json=body))
-    request = await door.engine.next_request()
-    door.engine.say(request, 7)
-    door.engine.end(request)
+    request = await endpoint.engine.next_request()
+    endpoint.engine.say(request, 7)
+    endpoint.engine.end(request)
     text = await (await asking).text()
     events = [line for line in text.split("\n\n") if line]
     assert len(events) == 3
     assert events[-1] == "data: [DONE]"
 
 
-async def test_a_session_can_be_opened_with_a_task(door, http):
+async def test_a_session_can_be_opened_with_a_task(endpoint, http):
     assert (await http.post("/sessions", json={"id": "s", "task": "math"})).status == 200
-    assert door.gateway.sessions["s"].task == "math"
+    assert endpoint.gateway.sessions["s"].task == "math"
     again = await http.post("/sessions", json={"id": "s"})
     assert again.status == 400
 
@@ -75,12 +75,12 @@ async def test_a_session_can_be_opened_with_a_task(door, http):
     ],
 )
 async def test_a_caller_who_goes_away_ends_his_turns_and_leaves_nothing(
-    door, http, path, asked, choices, streams
+    endpoint, http, path, asked, choices, streams
 ):
     body = {"model": "tiny", "n": choices, "stream": streams, **asked}
     asking = asyncio.create_task(http.post(path, json=body))
-    for request in await door.engine.next_requests(choices):
-        door.engine.say(request, 30)
+    for request in await endpoint.engine.next_requests(choices):
+        endpoint.engine.say(request, 30)
     if streams:
         response = await asking
         await response.content.readany()
@@ -88,72 +88,72 @@ async def test_a_caller_who_goes_away_ends_his_turns_and_leaves_nothing(
     else:
         await asyncio.sleep(0.02)
         asking.cancel()
-    await until(lambda: not door.engine.running)
-    await until(lambda: not door.gateway.sessions)
-    assert door.gateway.replicas[0].turns == 0
-    assert door.gateway.counters.failed == choices
+    await until(lambda: not endpoint.engine.running)
+    await until(lambda: not endpoint.gateway.sessions)
+    assert endpoint.gateway.replicas[0].turns == 0
+    assert endpoint.gateway.counters.failed == choices
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.1)])
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_session_whose_caller_went_away_mid_turn_expires(door, http, streams):
+async def test_a_session_whose_caller_went_away_mid_turn_expires(endpoint, http, streams):
     body = {"token_ids": [1], "sampling": SAMPLING, "stream": streams}
     asking = asyncio.create_task(http.post("/sessions/s/v1/generate", json=body))
-    request = await door.engine.next_request()
-    door.engine.say(request, 30)
+    request = await endpoint.engine.next_request()
+    endpoint.engine.say(request, 30)
     await asyncio.sleep(0.3)
-    assert list(door.gateway.sessions) == ["s"]  # It is in use, so it does not expire.
+    assert list(endpoint.gateway.sessions) == ["s"]  # It is in use, so it does not expire.
     if streams:
         (await asking).close()
     else:
         asking.cancel()
-    await until(lambda: not door.engine.running)
-    await until(lambda: not door.gateway.sessions)
-    assert (door.gateway.counters.expired, door.gateway.counters.failed) == (1, 1)
+    await until(lambda: not endpoint.engine.running)
+    await until(lambda: not endpoint.gateway.sessions)
+    assert (endpoint.gateway.counters.expired, endpoint.gateway.counters.failed) == (1, 1)
     assert (await http.get("/sessions/s")).status == 404
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.2)])
-async def test_a_caller_who_never_reads_his_stream_keeps_nothing(door):
+async def test_a_caller_who_never_reads_his_stream_keeps_nothing(endpoint):
     body = json.dumps({"token_ids": [1], "sampling": {"max_tokens": 10**6}, "stream": True})
     head = f"POST /sessions/s/v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}"
-    host, port = door.url.removeprefix("http://").split(":")
+    host, port = endpoint.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as caller:
         caller.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        request = await door.engine.next_request()
+        request = await endpoint.engine.next_request()
         async with asyncio.timeout(PATIENCE_S):
-            while door.engine.running:
-                door.engine.say(request, *[30] * 1000)
+            while endpoint.engine.running:
+                endpoint.engine.say(request, *[30] * 1000)
                 await asyncio.sleep(0.001)
-        await until(lambda: not door.gateway.sessions)
-    assert (door.gateway.counters.failed, door.gateway.replicas[0].turns) == (1, 0)
+        await until(lambda: not endpoint.gateway.sessions)
+    assert (endpoint.gateway.counters.failed, endpoint.gateway.replicas[0].turns) == (1, 0)
 
 
-async def test_a_turn_that_is_aborted_tells_the_agent_not_to_come_again(door, http):
+async def test_a_turn_that_is_aborted_tells_the_agent_not_to_come_again(endpoint, http):
     body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
     asking = asyncio.create_task(http.post("/sessions/s/v1/chat/completions", json=body))
-    await door.engine.next_request()
-    await door.gateway.abort("s")
+    await endpoint.engine.next_request()
+    await endpoint.gateway.abort("s")
     answer = await asking
     assert answer.status == 410
     assert (await answer.json())["error"]["code"] == "turn_aborted"
 
 
-async def test_an_engine_that_dies_mid_stream_is_survived(door, http):
+async def test_an_engine_that_dies_mid_stream_is_survived(endpoint, http):
     body = {
         "model": "tiny",
         "messages": [{"role": "user", "content": "hello"}],
         "return_token_ids": True,
     }
     asking = asyncio.create_task(http.post("/sessions/s/v1/chat/completions", json=body))
-    request = await door.engine.next_request()
-    door.engine.say(request, *WORDS.encode("the"))
+    request = await endpoint.engine.next_request()
+    endpoint.engine.say(request, *WORDS.encode("the"))
     await asyncio.sleep(0.01)
-    door.engine.die()
+    endpoint.engine.die()
     second = PuppetEngine("b", version=5)
-    door.gateway.add(second)
-    door.engine = second
-    await door.says("cat")
+    endpoint.gateway.add(second)
+    endpoint.engine = second
+    await endpoint.says("cat")
     choice = (await (await asking).json())["choices"][0]
     assert choice["message"]["content"] == "the cat"
     versions = [span["version"] for span in choice["artangram"]["weight_versions"]]
@@ -177,9 +177,11 @@ async def test_an_engine_that_dies_mid_stream_is_survived(door, http):
         ("DELETE", "/sessions/nobody", b"", 404, "session_not_found"),
     ],
 )
-async def test_bad_requests_get_errors_in_their_form(door, http, method, path, body, status, code):
+async def test_bad_requests_get_errors_in_their_form(
+    endpoint, http, method, path, body, status, code
+):
     answer = await http.request(method, path, data=body)
     error = (await answer.json())["error"]
     assert (answer.status, error["code"]) == (status, code)
     assert error["message"]
-    assert door.engine.asked == []
+    assert endpoint.engine.asked == []

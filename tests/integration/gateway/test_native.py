@@ -60,8 +60,8 @@ async def gathered(answer):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_calls_come_back_as_the_model_wrote_them(door, tokenizer, family, streams):
-    client = door.client(session="s")
+async def test_calls_come_back_as_the_model_wrote_them(endpoint, tokenizer, family, streams):
+    client = endpoint.client(session="s")
     asked = [{"role": "user", "content": "how heavy"}]
     said = sampled(
         tokenizer, REPLIES[family], ENDS.get(family, tokenizer.spelled([tokenizer.eos_id]))
@@ -73,11 +73,11 @@ async def test_calls_come_back_as_the_model_wrote_them(door, tokenizer, family, 
         )
 
     running = asyncio.create_task(ask(asked))
-    request = await door.engine.next_request()
+    request = await endpoint.engine.next_request()
     assert set(tokenizer.end_ids) <= set(request.sampling.stop_ids)
     for token in said:
-        door.engine.say(request, token)
-    door.engine.end(request)
+        endpoint.engine.say(request, token)
+    endpoint.engine.end(request)
     if streams:
         words, thought, calls, finish = await gathered(await running)
     else:
@@ -100,29 +100,29 @@ async def test_calls_come_back_as_the_model_wrote_them(door, tokenizer, family, 
     }
     told = {"role": "tool", "tool_call_id": call.id, "content": "two"}
     running = asyncio.create_task(ask([*asked, back, told]))
-    second = await door.engine.next_request()
+    second = await endpoint.engine.next_request()
     first = tokenizer.first(ChatInput([Message("user", "how heavy")], [TOOL]))
     assert second.prompt[: len(first) + len(said)] == first + said
-    door.engine.say(second, tokenizer.eos_id)
-    door.engine.end(second)
+    endpoint.engine.say(second, tokenizer.eos_id)
+    endpoint.engine.end(second)
     await running
-    (line,) = door.gateway.sessions["s"].lines
+    (line,) = endpoint.gateway.sessions["s"].lines
     assert [segment.is_sampled for segment in line.segments] == [False, True, False, True]
 
 
-async def test_other_tools_are_another_conversation(door, tokenizer):
-    client = door.client(session="s")
+async def test_other_tools_are_another_conversation(endpoint, tokenizer):
+    client = endpoint.client(session="s")
     for tools in ([TOOL], openai.NOT_GIVEN):
         running = asyncio.create_task(
             client.chat.completions.create(
                 model="tiny", messages=[{"role": "user", "content": "a"}], tools=tools
             )
         )
-        request = await door.engine.next_request()
-        door.engine.say(request, tokenizer.eos_id)
-        door.engine.end(request)
+        request = await endpoint.engine.next_request()
+        endpoint.engine.say(request, tokenizer.eos_id)
+        endpoint.engine.end(request)
         await running
-    assert len(door.gateway.sessions["s"].lines) == 2
+    assert len(endpoint.gateway.sessions["s"].lines) == 2
 
 
 OPENINGS = {
@@ -139,7 +139,7 @@ RESTS = {
 }
 
 
-async def forced(door, client, tokenizer, family, *, choice, streams, opening, rest):
+async def forced(endpoint, client, tokenizer, family, *, choice, streams, opening, rest):
     """The answer of a model that was made to begin with `opening` and wrote the rest."""
     running = asyncio.create_task(
         client.chat.completions.create(
@@ -150,19 +150,19 @@ async def forced(door, client, tokenizer, family, *, choice, streams, opening, r
             stream=streams,
         )
     )
-    request = await door.engine.next_request()
+    request = await endpoint.engine.next_request()
     assert tokenizer.spelled(request.prompt).endswith(opening)
     said = sampled(tokenizer, rest, ENDS.get(family, tokenizer.spelled([tokenizer.eos_id])))
     for token in said:
-        door.engine.say(request, token)
-    door.engine.end(request)
+        endpoint.engine.say(request, token)
+    endpoint.engine.end(request)
     return await running, said
 
 
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("is_named", [False, True])
 async def test_a_forced_call_begins_as_the_template_begins_it_and_only_the_rest_is_sampled(
-    door, tokenizer, family, streams, is_named
+    endpoint, tokenizer, family, streams, is_named
 ):
     opening, rest = OPENINGS[family], RESTS[family]
     if not is_named:
@@ -170,7 +170,7 @@ async def test_a_forced_call_begins_as_the_template_begins_it_and_only_the_rest_
         rest = f"weigh{more}{rest}"
     choice = {"type": "function", "function": {"name": "weigh"}} if is_named else "required"
     how = {"choice": choice, "streams": streams, "opening": opening, "rest": rest}
-    answer, said = await forced(door, door.client(session="s"), tokenizer, family, **how)
+    answer, said = await forced(endpoint, endpoint.client(session="s"), tokenizer, family, **how)
     if streams:
         words, thought, calls, finish = await gathered(answer)
     else:
@@ -180,38 +180,38 @@ async def test_a_forced_call_begins_as_the_template_begins_it_and_only_the_rest_
     assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [
         ("weigh", {"what": "it"})
     ]
-    line = door.gateway.sessions["s"].line
+    line = endpoint.gateway.sessions["s"].line
     assert [one.token_ids for one in line.segments if one.is_sampled] == [said]
 
 
 @pytest.mark.parametrize("family", ["qwen3", "glm4moe"])
-async def test_a_reply_with_one_call_ends_with_it_where_no_other_may_follow(door, tokenizer):
-    client = door.client(session="s")
+async def test_a_reply_with_one_call_ends_with_it_where_no_other_may_follow(endpoint, tokenizer):
+    client = endpoint.client(session="s")
     asked = {"model": "tiny", "tools": [TOOL], "parallel_tool_calls": False}
     messages = [{"role": "user", "content": "how heavy"}]
     running = asyncio.create_task(client.chat.completions.create(messages=messages, **asked))
-    request = await door.engine.next_request()
+    request = await endpoint.engine.next_request()
     assert tokenizer.tokens_of("</tool_call>")[0] in request.sampling.stop_ids
     body = '<tool_call>\n{"name": "weigh", "arguments": {"what": "it"}}\n'
     for token in sampled(tokenizer, body, "</tool_call>"):
-        door.engine.say(request, token)
-    door.engine.end(request)
+        endpoint.engine.say(request, token)
+    endpoint.engine.end(request)
     message = (await running).choices[0].message
     assert [call.function.name for call in message.tool_calls] == ["weigh"]
     heard = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "2"}
     said = [*messages, message.model_dump(exclude_none=True), heard]
     running = asyncio.create_task(client.chat.completions.create(messages=said, **asked))
-    after = await door.engine.next_request()
+    after = await endpoint.engine.next_request()
     assert after.prompt[: len(request.prompt)] == request.prompt  # The same line goes on.
-    assert len(door.gateway.sessions["s"].lines) == 1
-    door.engine.end(after)
+    assert len(endpoint.gateway.sessions["s"].lines) == 1
+    endpoint.engine.end(after)
     await running
 
 
 @pytest.mark.parametrize("family", ["llama3_1"])
-async def test_several_calls_cannot_be_prevented_where_no_token_ends_one(door, tokenizer):
+async def test_several_calls_cannot_be_prevented_where_no_token_ends_one(endpoint, tokenizer):
     with pytest.raises(openai.BadRequestError, match="parallel_tool_calls"):
-        await door.client().chat.completions.create(
+        await endpoint.client().chat.completions.create(
             model="tiny",
             messages=[{"role": "user", "content": "hm"}],
             tools=[TOOL],
@@ -227,31 +227,31 @@ WORDS_BEGIN = {
 }
 
 
-async def test_an_answer_in_a_form_begins_with_its_words(door, tokenizer, family):
+async def test_an_answer_in_a_form_begins_with_its_words(endpoint, tokenizer, family):
     running = asyncio.create_task(
-        door.client().chat.completions.create(
+        endpoint.client().chat.completions.create(
             model="tiny",
             messages=[{"role": "user", "content": "how heavy"}],
             response_format={"type": "json_object"},
         )
     )
-    request = await door.engine.next_request()
+    request = await endpoint.engine.next_request()
     assert tokenizer.spelled(request.prompt).endswith(WORDS_BEGIN[family])
     assert json.loads(request.sampling.json_schema) == {"type": "object"}
     for token in sampled(tokenizer, '{"kg": 2}', tokenizer.spelled([tokenizer.eos_id])):
-        door.engine.say(request, token)
-    door.engine.end(request)
+        endpoint.engine.say(request, token)
+    endpoint.engine.end(request)
     assert (await running).choices[0].message.content == '{"kg": 2}'
 
 
 @pytest.mark.parametrize("family", ["qwen3"])
 @pytest.mark.parametrize("name", ["reasoning_effort", "chat_template_kwargs"])
-async def test_an_option_that_the_template_does_not_use_is_refused(door, tokenizer, name):
+async def test_an_option_that_the_template_does_not_use_is_refused(endpoint, tokenizer, name):
     value = "low" if name == "reasoning_effort" else {"thinks": True}
     with pytest.raises(openai.BadRequestError, match=name):
-        await door.client().chat.completions.create(
+        await endpoint.client().chat.completions.create(
             model="tiny",
             messages=[{"role": "user", "content": "hm"}],
             extra_body={name: value},
         )
-    assert door.engine.asked == []
+    assert endpoint.engine.asked == []

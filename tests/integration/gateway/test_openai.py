@@ -22,23 +22,23 @@ async def chat(client, messages=HELLO, **more):
     )
 
 
-async def test_a_chat_answers_with_words_usage_and_logprobs(door):
-    asking = asyncio.create_task(chat(door.client(), logprobs=True))
-    await door.says("the cat sat")
+async def test_a_chat_answers_with_words_usage_and_logprobs(endpoint):
+    asking = asyncio.create_task(chat(endpoint.client(), logprobs=True))
+    await endpoint.says("the cat sat")
     answer = await asking
     choice = answer.choices[0]
     assert (choice.message.content, choice.finish_reason) == ("the cat sat", "stop")
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (4, 4)
     said = [part.logprob for part in choice.logprobs.content]
     assert said == [-float(token) for token in (*WORDS.encode("the cat sat"), WORDS.eos_id)]
-    assert dict(door.gateway.sessions) == {}
+    assert dict(endpoint.gateway.sessions) == {}
 
 
-async def test_a_stream_gives_the_same_words_in_pieces(door):
+async def test_a_stream_gives_the_same_words_in_pieces(endpoint):
     stream = asyncio.create_task(
-        chat(door.client(), stream=True, stream_options={"include_usage": True})
+        chat(endpoint.client(), stream=True, stream_options={"include_usage": True})
     )
-    await door.says("the cat sat on a mat", pieces=3)
+    await endpoint.says("the cat sat on a mat", pieces=3)
     pieces = [piece async for piece in await stream]
     words = "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
     assert words == "the cat sat on a mat"
@@ -47,37 +47,37 @@ async def test_a_stream_gives_the_same_words_in_pieces(door):
     assert pieces[-1].usage.completion_tokens == 7
 
 
-async def test_the_next_request_of_a_session_reuses_the_exact_tokens(door):
-    client = door.client(session="s")
+async def test_the_next_request_of_a_session_reuses_the_exact_tokens(endpoint):
+    client = endpoint.client(session="s")
     first = asyncio.create_task(chat(client))
     # An odd way to write it: encoding the text again would give other tokens.
-    request = await door.engine.next_request()
+    request = await endpoint.engine.next_request()
     odd = [WORDS.encode(letter)[0] for letter in "cat"]
-    door.engine.say(request, *odd, WORDS.eos_id)
-    door.engine.end(request)
+    endpoint.engine.say(request, *odd, WORDS.eos_id)
+    endpoint.engine.end(request)
     reply = (await first).choices[0].message
     assert WORDS.encode(reply.content) != tuple(odd)
     messages = [*HELLO, reply.to_dict(), {"role": "user", "content": "sat"}]
     second = asyncio.create_task(chat(client, messages))
-    await door.says("mat")
+    await endpoint.says("mat")
     await second
     prefix = WORDS.render([Message(USER, "hello")]) + WORDS.opening()
-    assert door.engine.asked[-1].prompt[: len(prefix) + 4] == (*prefix, *odd, WORDS.eos_id)
-    session = door.gateway.sessions["s"]
+    assert endpoint.engine.asked[-1].prompt[: len(prefix) + 4] == (*prefix, *odd, WORDS.eos_id)
+    session = endpoint.gateway.sessions["s"]
     assert [segment.is_sampled for segment in session.segments()] == [False, True, False, True]
     assert session.oldest_version == 4
 
 
-async def test_changed_words_fork_at_the_last_message_that_is_the_same(door):
-    client = door.client(session="s")
+async def test_changed_words_fork_at_the_last_message_that_is_the_same(endpoint):
+    client = endpoint.client(session="s")
     first = asyncio.create_task(chat(client))
-    await door.says("the cat")
+    await endpoint.says("the cat")
     reply = (await first).choices[0].message.to_dict()
     for word in ("sat", "mat"):
         more = asyncio.create_task(chat(client, [*HELLO, reply, {"role": "user", "content": word}]))
-        await door.says("dog")
+        await endpoint.says("dog")
         await more
-    session = door.gateway.sessions["s"]
+    session = endpoint.gateway.sessions["s"]
     main, fork = session.lines
     shared = main.token_ids(len(main.segments[0].token_ids + main.segments[1].token_ids))
     assert fork.segments[0].token_ids == shared
@@ -85,38 +85,38 @@ async def test_changed_words_fork_at_the_last_message_that_is_the_same(door):
     assert fork.segments[-1].is_sampled
 
 
-async def test_an_edited_reply_is_given_not_sampled(door):
-    client = door.client(session="s")
+async def test_an_edited_reply_is_given_not_sampled(endpoint):
+    client = endpoint.client(session="s")
     first = asyncio.create_task(chat(client))
-    await door.says("the cat")
+    await endpoint.says("the cat")
     await first
     edited = [*HELLO, {"role": "assistant", "content": "a dog"}, *HELLO]
     more = asyncio.create_task(chat(client, edited))
-    await door.says("mat")
+    await endpoint.says("mat")
     await more
-    fork = door.gateway.sessions["s"].lines[1]
+    fork = endpoint.gateway.sessions["s"].lines[1]
     given = [Message(USER, "hello"), Message(ASSISTANT, "a dog"), Message(USER, "hello")]
     tokens = tuple(t for s in fork.segments if not s.is_sampled for t in s.token_ids)
     assert tokens == WORDS.render(given) + WORDS.opening()
 
 
-async def test_n_choices_are_n_lines_of_one_session(door):
-    asking = asyncio.create_task(chat(door.client(session="s"), n=3))
-    requests = await door.engine.next_requests(3)
+async def test_n_choices_are_n_lines_of_one_session(endpoint):
+    asking = asyncio.create_task(chat(endpoint.client(session="s"), n=3))
+    requests = await endpoint.engine.next_requests(3)
     for request, word in zip(requests, ("cat", "dog", "mat"), strict=True):
-        door.engine.say(request, *WORDS.encode(word), WORDS.eos_id)
-        door.engine.end(request)
+        endpoint.engine.say(request, *WORDS.encode(word), WORDS.eos_id)
+        endpoint.engine.end(request)
     answer = await asking
     assert [c.message.content for c in answer.choices] == ["cat", "dog", "mat"]
-    assert len(door.gateway.sessions["s"].lines) == 3
+    assert len(endpoint.gateway.sessions["s"].lines) == 3
 
 
-async def test_streamed_choices_are_told_apart(door):
-    asking = asyncio.create_task(chat(door.client(), n=2, stream=True))
-    requests = await door.engine.next_requests(2)
+async def test_streamed_choices_are_told_apart(endpoint):
+    asking = asyncio.create_task(chat(endpoint.client(), n=2, stream=True))
+    requests = await endpoint.engine.next_requests(2)
     for request, word in zip(requests, ("cat", "dog"), strict=True):
-        door.engine.say(request, *WORDS.encode(word), WORDS.eos_id)
-        door.engine.end(request)
+        endpoint.engine.say(request, *WORDS.encode(word), WORDS.eos_id)
+        endpoint.engine.end(request)
     words = ["", ""]
     async for piece in await asking:
         words[piece.choices[0].index] += piece.choices[0].delta.content or ""
@@ -124,26 +124,26 @@ async def test_streamed_choices_are_told_apart(door):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_choices_that_cannot_be_made_are_one_error(door, streams):
+async def test_choices_that_cannot_be_made_are_one_error(endpoint, streams):
     long = [{"role": "user", "content": "cat " * 2000}]
     with pytest.raises(openai.BadRequestError, match="shorten it"):
-        await chat(door.client(), long, n=3, stream=streams)
-    asking = asyncio.create_task(chat(door.client(session="s"), n=3, stream=streams))
-    await door.engine.next_requests(3)
-    await door.gateway.abort("s")
+        await chat(endpoint.client(), long, n=3, stream=streams)
+    asking = asyncio.create_task(chat(endpoint.client(session="s"), n=3, stream=streams))
+    await endpoint.engine.next_requests(3)
+    await endpoint.gateway.abort("s")
     with pytest.raises(openai.APIStatusError, match="the turn was aborted"):
         await asking
-    assert (door.engine.running, door.gateway.sessions["s"].oldest_version) == ([], None)
+    assert (endpoint.engine.running, endpoint.gateway.sessions["s"].oldest_version) == ([], None)
 
 
 CALL = '<call> {"name": "sat", "arguments": {"on": "mat"}}'
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_tool_calls_are_read_from_the_reply_and_match_when_they_come_back(door, streams):
-    client = door.client(session="s")
+async def test_tool_calls_are_read_from_the_reply_and_match_when_they_come_back(endpoint, streams):
+    client = endpoint.client(session="s")
     asking = asyncio.create_task(chat(client, tools=[WEATHER], stream=streams))
-    await door.says(f"the cat {CALL}", pieces=4)
+    await endpoint.says(f"the cat {CALL}", pieces=4)
     if streams:
         words, calls = "", []
         async for piece in await asking:
@@ -175,23 +175,23 @@ async def test_tool_calls_are_read_from_the_reply_and_match_when_they_come_back(
     }
     result = {"role": "tool", "tool_call_id": call.id, "content": "a dog"}
     more = asyncio.create_task(chat(client, [*HELLO, back, result], tools=[WEATHER]))
-    await door.says("mat")
+    await endpoint.says("mat")
     await more
-    assert len(door.gateway.sessions["s"].lines) == 1
+    assert len(endpoint.gateway.sessions["s"].lines) == 1
 
 
-async def test_without_tools_a_call_is_just_words(door):
-    asking = asyncio.create_task(chat(door.client()))
-    await door.says(CALL)
+async def test_without_tools_a_call_is_just_words(endpoint):
+    asking = asyncio.create_task(chat(endpoint.client()))
+    await endpoint.says(CALL)
     choice = (await asking).choices[0]
     assert (choice.message.content, choice.message.tool_calls) == (CALL, None)
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_stop_text_ends_the_reply_and_is_not_part_of_it(door, streams):
-    client = door.client(session="s")
+async def test_a_stop_text_ends_the_reply_and_is_not_part_of_it(endpoint, streams):
+    client = endpoint.client(session="s")
     asking = asyncio.create_task(chat(client, stop="on a", stream=streams))
-    await door.says("the cat sat on a mat and said", pieces=9, ends=False)
+    await endpoint.says("the cat sat on a mat and said", pieces=9, ends=False)
     if streams:
         words = ""
         async for piece in await asking:
@@ -199,62 +199,62 @@ async def test_a_stop_text_ends_the_reply_and_is_not_part_of_it(door, streams):
     else:
         words = (await asking).choices[0].message.content
     assert words == "the cat sat "
-    sampled = door.gateway.sessions["s"].segments()[-1].token_ids
+    sampled = endpoint.gateway.sessions["s"].segments()[-1].token_ids
     assert WORDS.decode(sampled) == "the cat sat on a"
-    assert door.engine.running == []
+    assert endpoint.engine.running == []
 
 
-async def test_completions_take_text_and_tokens(door):
-    client = door.client(session="s")
+async def test_completions_take_text_and_tokens(endpoint):
+    client = endpoint.client(session="s")
     for prompt in ("the cat", "the cat sat on"):
         asking = asyncio.create_task(
             client.completions.create(model="tiny", prompt=prompt, max_tokens=9, logprobs=1)
         )
-        request = await door.engine.next_request()
-        door.engine.say(request, *WORDS.encode("sat" if prompt == "the cat" else "a mat"))
-        door.engine.end(request)
+        request = await endpoint.engine.next_request()
+        endpoint.engine.say(request, *WORDS.encode("sat" if prompt == "the cat" else "a mat"))
+        endpoint.engine.end(request)
         answer = await asking
     assert answer.choices[0].text == " a mat"
     assert len(answer.choices[0].logprobs.token_logprobs) == len(WORDS.encode("a mat"))
-    (line,) = door.gateway.sessions["s"].lines
+    (line,) = endpoint.gateway.sessions["s"].lines
     more = asyncio.create_task(
         client.completions.create(model="tiny", prompt=[*line.token_ids(), 12], stream=True)
     )
-    await door.says("dog")
+    await endpoint.says("dog")
     text = "".join([piece.choices[0].text async for piece in await more])
     assert text.strip() == "dog"
-    assert len(door.gateway.sessions["s"].lines) == 1
+    assert len(endpoint.gateway.sessions["s"].lines) == 1
 
 
-async def test_several_prompts_are_counted_once_each(door):
+async def test_several_prompts_are_counted_once_each(endpoint):
     asking = asyncio.create_task(
-        door.client().completions.create(model="tiny", prompt=[[11, 12, 13], [14]], n=2)
+        endpoint.client().completions.create(model="tiny", prompt=[[11, 12, 13], [14]], n=2)
     )
-    for request in await door.engine.next_requests(4):
-        door.engine.say(request, 15)
-        door.engine.end(request)
+    for request in await endpoint.engine.next_requests(4):
+        endpoint.engine.say(request, 15)
+        endpoint.engine.end(request)
     answer = await asking
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (4, 4)
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
 
 
-async def test_models_are_listed(door):
-    client = door.client()
+async def test_models_are_listed(endpoint):
+    client = endpoint.client()
     (model,) = (await client.models.list()).data
     assert model == await client.models.retrieve("tiny")
     with pytest.raises(openai.NotFoundError, match="use 'tiny'"):
         await client.models.retrieve("some/other")
 
 
-async def test_a_wrong_token_an_unknown_model_and_an_oversize_prompt_are_refused(door):
+async def test_a_wrong_token_an_unknown_model_and_an_oversize_prompt_are_refused(endpoint):
     with pytest.raises(openai.AuthenticationError):
-        await chat(door.client(token="wrong"))
+        await chat(endpoint.client(token="wrong"))
     with pytest.raises(openai.NotFoundError, match="there is no model") as unknown:
-        await door.client().chat.completions.create(model="huge", messages=HELLO)
+        await endpoint.client().chat.completions.create(model="huge", messages=HELLO)
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError, match="shorten it") as oversize:
-        await chat(door.client(), [{"role": "user", "content": "cat " * 2000}])
+        await chat(endpoint.client(), [{"role": "user", "content": "cat " * 2000}])
     assert oversize.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError, match="shorten it"):
-        await chat(door.client(), [{"role": "user", "content": "cat " * 2000}], stream=True)
-    assert (dict(door.gateway.sessions), door.engine.running) == ({}, [])
+        await chat(endpoint.client(), [{"role": "user", "content": "cat " * 2000}], stream=True)
+    assert (dict(endpoint.gateway.sessions), endpoint.engine.running) == ({}, [])

@@ -13,9 +13,9 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 @pytest.fixture
-async def http(door):
+async def http(endpoint):
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with aiohttp.ClientSession(door.url, headers=headers) as session:
+    async with aiohttp.ClientSession(endpoint.url, headers=headers) as session:
         yield session
 
 
@@ -23,36 +23,36 @@ async def chat(client, messages=HELLO):
     return await client.chat.completions.create(model="tiny", messages=messages)
 
 
-async def test_a_name_that_is_used_again_begins_with_nothing(door, http):
-    client = door.client(session="s")
+async def test_a_name_that_is_used_again_begins_with_nothing(endpoint, http):
+    client = endpoint.client(session="s")
     for word in ("cat", "dog"):
         asking = asyncio.create_task(chat(client))
-        await door.says(word)
+        await endpoint.says(word)
         await asking
         closed = await (await http.delete("/sessions/s")).json()
         ((given, said),) = closed["lines"]
         assert WORDS.decode(said["token_ids"]) == word
         assert len(said["logprobs"]) == len(said["token_ids"])
-        assert door.engine.asked[-1].prompt == tuple(given["token_ids"])
+        assert endpoint.engine.asked[-1].prompt == tuple(given["token_ids"])
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(opens_sessions=False)])
-async def test_an_agent_that_outlives_its_trajectory_does_not_begin_another(door):
-    session = door.gateway.open("s", tokenizer=WORDS)
-    client = door.client(session="s")
+async def test_an_agent_that_outlives_its_trajectory_does_not_begin_another(endpoint):
+    session = endpoint.gateway.open("s", tokenizer=WORDS)
+    client = endpoint.client(session="s")
     asking = asyncio.create_task(chat(client))
-    await door.says("cat")
+    await endpoint.says("cat")
     await asking
     assert len(session.segments()) == 2
     await session.close()
     with pytest.raises(openai.NotFoundError, match="there is no session 's'"):
         await chat(client)
-    assert len(door.engine.asked) == 1
+    assert len(endpoint.engine.asked) == 1
 
 
-async def test_a_session_that_ends_in_a_turn_says_so_to_its_agent(door, http):
-    asking = asyncio.create_task(chat(door.client(session="s")))
-    await door.engine.next_request()
+async def test_a_session_that_ends_in_a_turn_says_so_to_its_agent(endpoint, http):
+    asking = asyncio.create_task(chat(endpoint.client(session="s")))
+    await endpoint.engine.next_request()
     await http.delete("/sessions/s")
     with pytest.raises(openai.APIStatusError) as gone:
         await asking
@@ -73,59 +73,59 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", f"Bearer {TOKEN}s"])
-async def test_nobody_gets_anywhere_without_the_token(door, http, token):
-    door.gateway.open("s")
+async def test_nobody_gets_anywhere_without_the_token(endpoint, http, token):
+    endpoint.gateway.open("s")
     wrong = {"Authorization": token}
     for method, path in ADDRESSES:
         answer = await http.request(method, path, headers=wrong, json={"id": "t"})
         assert (answer.status, (await answer.json())["error"]["code"]) == (401, "invalid_api_key")
-    assert list(door.gateway.sessions) == ["s"]
+    assert list(endpoint.gateway.sessions) == ["s"]
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(most_sessions=1)])
-async def test_there_are_only_so_many_sessions(door, http):
+async def test_there_are_only_so_many_sessions(endpoint, http):
     assert (await http.post("/sessions", json={"id": "s"})).status == 200
     with pytest.raises(openai.RateLimitError, match="1 sessions are open"):
-        await chat(door.client(session="t"))
+        await chat(endpoint.client(session="t"))
 
 
 @pytest.mark.parametrize("name", ["", "a/b"])
-async def test_a_name_that_no_address_could_have_is_refused(door, http, name):
+async def test_a_name_that_no_address_could_have_is_refused(endpoint, http, name):
     answer = await http.post("/sessions", json={"id": name})
     assert (answer.status, (await answer.json())["error"]["param"]) == (400, "id")
-    assert dict(door.gateway.sessions) == {}
+    assert dict(endpoint.gateway.sessions) == {}
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(most_body_bytes=100)])
-async def test_a_body_that_is_too_large_is_refused(door, http):
+async def test_a_body_that_is_too_large_is_refused(endpoint, http):
     answer = await http.post("/v1/completions", data=b" " * 101)
     assert (answer.status, (await answer.json())["error"]["code"]) == (413, "body_too_large")
 
 
-async def test_two_agents_by_header_are_two_trajectories(door):
+async def test_two_agents_by_header_are_two_trajectories(endpoint):
     for name in ("cat", "dog"):
-        client = door.client().with_options(default_headers={"x-artangram-session": name})
+        client = endpoint.client().with_options(default_headers={"x-artangram-session": name})
         asking = asyncio.create_task(chat(client))
-        await door.says(name)
+        await endpoint.says(name)
         await asking
-    said = {name: one.segments()[1].token_ids for name, one in door.gateway.sessions.items()}
+    said = {name: one.segments()[1].token_ids for name, one in endpoint.gateway.sessions.items()}
     assert {name: WORDS.decode(tokens) for name, tokens in said.items()} == {
         "cat": "cat",
         "dog": "dog",
     }
 
 
-async def test_a_session_that_a_caller_opened_has_a_key_of_its_own(door, http):
+async def test_a_session_that_a_caller_opened_has_a_key_of_its_own(endpoint, http):
     opened = [await (await http.post("/sessions", json={"task": "t"})).json() for _ in range(2)]
     first, other = opened
-    client = door.client(token=first["api_key"])
+    client = endpoint.client(token=first["api_key"])
     asking = asyncio.create_task(client.chat.completions.create(model="any-name", messages=HELLO))
-    await door.says("cat")
+    await endpoint.says("cat")
     await asking
-    lengths = {name: len(one.segments()) for name, one in door.gateway.sessions.items()}
+    lengths = {name: len(one.segments()) for name, one in endpoint.gateway.sessions.items()}
     assert lengths == {first["id"]: 2, other["id"]: 0}
     headers = {"Authorization": f"Bearer {first['api_key']}"}
-    async with aiohttp.ClientSession(door.url, headers=headers) as agent:
+    async with aiohttp.ClientSession(endpoint.url, headers=headers) as agent:
         verbs = [agent.get(f"/sessions/{first['id']}"), agent.delete(f"/sessions/{other['id']}")]
         verbs.append(agent.post("/sessions", json={}))
         assert [(await verb).status for verb in verbs] == [401] * 3
@@ -136,11 +136,11 @@ async def test_a_session_that_a_caller_opened_has_a_key_of_its_own(door, http):
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.3)])
-async def test_a_session_with_a_key_in_use_does_not_expire(door, http):
+async def test_a_session_with_a_key_in_use_does_not_expire(endpoint, http):
     opened = await (await http.post("/sessions", json={})).json()
-    asking = asyncio.create_task(chat(door.client(token=opened["api_key"])))
-    await door.engine.next_request()
+    asking = asyncio.create_task(chat(endpoint.client(token=opened["api_key"])))
+    await endpoint.engine.next_request()
     await asyncio.sleep(0.6)
-    await door.says("cat")
+    await endpoint.says("cat")
     await asking
-    assert opened["id"] in door.gateway.sessions
+    assert opened["id"] in endpoint.gateway.sessions

@@ -52,8 +52,8 @@ async def test_promtool_is_content_with_every_metric() -> None:
 @asynccontextmanager
 async def a_prometheus(place: Path, url: str) -> AsyncIterator[str]:
     """Prometheus itself, which scrapes `url` every second; its address."""
-    with listening("127.0.0.1", 0) as ear:
-        address = f"127.0.0.1:{ear.getsockname()[1]}"
+    with listening("127.0.0.1", 0) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
     (place / "token").write_text(TOKEN)
     (place / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s}\n"

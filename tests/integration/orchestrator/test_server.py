@@ -293,8 +293,8 @@ async def deaf_to_the_first_answer(url: str) -> AsyncIterator[str]:
         questions.close()
         await asking
 
-    async with await asyncio.start_server(meet, "127.0.0.1", 0) as ear:
-        yield f"http://127.0.0.1:{ear.sockets[0].getsockname()[1]}"
+    async with await asyncio.start_server(meet, "127.0.0.1", 0) as listener:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
 
 
 async def test_what_could_not_be_closed_is_closed_when_the_service_is_back() -> None:

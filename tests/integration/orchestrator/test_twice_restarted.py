@@ -12,7 +12,7 @@ from artangram.core.ids import NodeId
 from artangram.managers.joining import JoiningAgent, JoinTarget, MachineIdentity
 from artangram.managers.local import LocalAgent
 from artangram.managers.wire import NodeShape
-from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
+from artangram.orchestrator.joinednodes import AgentAddress, AgentEndpoint
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.sandbox import FakeProvider
@@ -25,11 +25,11 @@ FAR = NodeId("far")
 async def a_life(state: Path) -> AsyncIterator[tuple[Orchestrator, AgentAddress]]:
     """Of a head that is stopped as `artangram up` is."""
     opened: asyncio.Future[AgentAddress] = asyncio.get_running_loop().create_future()
-    door = AgentDoor(
+    endpoint = AgentEndpoint(
         host="127.0.0.1", port=0, token=TOKEN, state_dir=state, on_open=opened.set_result
     )
     fake = ("--provider", "fake")
-    async with running(state_dir=state, door=door, agent_options=fake) as (orchestrator, _):
+    async with running(state_dir=state, endpoint=endpoint, agent_options=fake) as (orchestrator, _):
         yield orchestrator, await opened
         await orchestrator.drain(1.0)
 

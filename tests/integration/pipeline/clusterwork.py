@@ -15,13 +15,13 @@ MARK = "0.0731"
 """How long a turn's command sleeps, and how it is known among all processes."""
 
 
-class Teller:
+class EndListener:
     def predict(self, payloads):
         return [{"score": float(p["said"] == p["right"]), "pid": os.getpid()} for p in payloads]
 
 
 def teller(files):
-    return Teller()
+    return EndListener()
 
 
 class Clusterwork(WordsTask):

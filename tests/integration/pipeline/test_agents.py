@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="training needs torch")
 from artangram.config.train import check_tasks, made_tasks, read_train
 from artangram.core.rollout.trajectory import TrajectoryStatus
 from artangram.models.loading import load_tokenizer
-from artangram.pipeline.agentserver import agent_door
+from artangram.pipeline.agentserver import agent_gateway
 from artangram.pipeline.evaluation import evaluate, served
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import read
@@ -140,10 +140,10 @@ async def test_an_exam_lets_an_agent_try_other_problems(model, tmp_path):
     tasks = made_tasks(spec, None, job="j", is_exam=True)
     tokenizer = load_tokenizer(spec.model)
     async with (
-        served(spec.model, spec.engines, log=tmp_path / "log") as (door, _),
-        agent_door(tasks, door, tokenizer=tokenizer, model="agents") as agents,
+        served(spec.model, spec.engines, log=tmp_path / "log") as (endpoint, _),
+        agent_gateway(tasks, endpoint, tokenizer=tokenizer, model="agents") as agents,
     ):
         exam = Exam(problems=12)
-        found = await evaluate(tasks, door, exam, tokenizer=tokenizer, agents=agents)
+        found = await evaluate(tasks, endpoint, exam, tokenizer=tokenizer, agents=agents)
     assert (found.problems, found.failed) == (4, 0)
     assert len(agentwork.HEARD) == 4

@@ -13,7 +13,7 @@ from artangram.config.train import check_tasks, made_tasks, read_train
 from artangram.core.rollout.trajectory import TrajectoryStatus
 from artangram.models.loading import load_tokenizer
 from artangram.orchestrator.local import local
-from artangram.pipeline.agentserver import agent_door
+from artangram.pipeline.agentserver import agent_gateway
 from artangram.pipeline.clusterclient import own_cluster
 from artangram.pipeline.evaluation import evaluate, served
 from artangram.pipeline.loops import LOOPS
@@ -95,9 +95,9 @@ async def examined(path: Path, problems: int):
     async with local() as client, served(spec.model, spec.engines, log=path) as (gateway, _):
         tasks = made_tasks(spec, client, job="exam", is_exam=True)
         given = {"tokenizer": tokenizer, "model": "tiny", "client": client}
-        async with agent_door(tasks, gateway, **given) as door:
+        async with agent_gateway(tasks, gateway, **given) as endpoint:
             exam = Exam(problems=problems)
-            return await evaluate(tasks, gateway, exam, tokenizer=tokenizer, agents=door)
+            return await evaluate(tasks, gateway, exam, tokenizer=tokenizer, agents=endpoint)
 
 
 async def test_the_client_of_openai_works_in_a_sandbox_as_it_is(model, tmp_path):

@@ -23,7 +23,7 @@ from artangram.core.rollout.trajectory import TrajectoryStatus
 from artangram.envs.protocol import ModelAccess
 from artangram.gateway import Gateway
 from artangram.gateway.http import ServerLimits, application, serving
-from artangram.gateway.http.visitors import Visitors
+from artangram.gateway.http.agentkeys import AgentKeys
 from artangram.models.config import ModelConfig
 from artangram.models.directory import save_model
 from artangram.models.llama import Llama
@@ -54,7 +54,7 @@ VOCABULARY = Vocabulary.of(
 
 async def demonstrated(agent, problem) -> list[Demonstration]:
     """What the model reads and should say, as an attempt that does all right records it."""
-    gateway, engine, visitors = Gateway(), PuppetEngine("a", max_context=2000), Visitors()
+    gateway, engine, agent_keys = Gateway(), PuppetEngine("a", max_context=2000), AgentKeys()
     gateway.add(engine)
     app = application(
         gateway,
@@ -62,7 +62,7 @@ async def demonstrated(agent, problem) -> list[Demonstration]:
         model="m",
         token="t",
         limits=ServerLimits(opens_sessions=False),
-        visitors=visitors,
+        agent_keys=agent_keys,
     )
     session = gateway.open("s", task="t", tokenizer=VOCABULARY)
     word = problem["word"]
@@ -85,7 +85,7 @@ async def demonstrated(agent, problem) -> list[Demonstration]:
             await until(lambda id=request.id: id not in engine.running)
 
     async with serving(app) as url:
-        with visitors.admitted(session, before_turn=fresh) as (key, _):
+        with agent_keys.admitted(session, before_turn=fresh) as (key, _):
             llm = ModelAccess(base_url=f"{url}/v1", api_key=key, model="m")
             answers = asyncio.create_task(answering())
             await agent(problem, llm, None)

@@ -18,7 +18,7 @@ from artangram.gateway import Gateway
 from artangram.gateway.engines.scripted import ScriptedEngine
 from artangram.gateway.rules import SamplingRules
 from artangram.models.tokenizer import USER, Message
-from artangram.pipeline.agentserver import agent_door
+from artangram.pipeline.agentserver import agent_gateway
 from artangram.rollout import PhaseLimits, Plan, Retries, Rollout, Source, Spares
 from artangram.rollout.defects import EnvironmentDefect
 
@@ -53,7 +53,7 @@ async def rolling(one: AgentTask, *, engine: Any = None, **plan: Any) -> AsyncIt
     gateway.add(engine or ScriptedEngine(lambda _: REPLY, version=3))
     given = {"environments": 2, "group_size": 2, "retries": Retries(attempts=0), **plan}
     async with (
-        agent_door([one], gateway, tokenizer=WORDS, model="tiny") as agents,
+        agent_gateway([one], gateway, tokenizer=WORDS, model="tiny") as agents,
         Rollout(
             Source([one]),
             gateway,
@@ -172,7 +172,7 @@ async def test_a_key_opens_one_trajectory_while_it_runs_and_nothing_else():
 
     gateway = Gateway()
     one = task(solve)
-    async with agent_door([one], gateway, tokenizer=WORDS, model="tiny") as agents:
+    async with agent_gateway([one], gateway, tokenizer=WORDS, model="tiny") as agents:
         plan = Plan(environments=1, group_size=1)
         async with Rollout(Source([one]), gateway, plan=plan, agents=agents) as rollout:
             await rollout.sink.batch(1)
@@ -185,8 +185,8 @@ async def test_a_key_opens_one_trajectory_while_it_runs_and_nothing_else():
         async def before() -> None:
             pass
 
-        with agents.admitted(session, before_turn=before, rules=SamplingRules()) as guest:
-            async with chat(guest.llm) as inside:
+        with agents.admitted(session, before_turn=before, rules=SamplingRules()) as admitted:
+            async with chat(admitted.llm) as inside:
                 assert [model.id async for model in inside.models.list()] == ["tiny"]
                 with pytest.raises(AuthenticationError):
                     await inside.get("/../sessions/mine", cast_to=object)
@@ -253,8 +253,8 @@ async def test_a_stale_agent_is_cancelled_and_its_next_turn_waits_for_fresh_weig
         while rollout.tally.count(TrajectoryStatus.STALE) < 1:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
         # Others have begun, and none of them may sample with the old weights.
-        turns = rollout.runner.door.counters.turns  # type: ignore[attr-defined]
+        turns = rollout.runner.endpoint.counters.turns  # type: ignore[attr-defined]
         await asyncio.sleep(0.1)
-        assert rollout.runner.door.counters.turns == turns  # type: ignore[attr-defined]
+        assert rollout.runner.endpoint.counters.turns == turns  # type: ignore[attr-defined]
         asking.cancel()
     assert "cancelled" in ended

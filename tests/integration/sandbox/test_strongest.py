@@ -158,7 +158,7 @@ async def test_first_freezer_serves_where_there_is_no_second(
 
 def a_freezer(
     monkeypatch: pytest.MonkeyPatch, *, fails: int
-) -> tuple[cgroups.BoxGroups, list[str]]:
+) -> tuple[cgroups.SandboxCgroups, list[str]]:
     """One that stops half-way so often, as the kernel's may; and what is written to it."""
     written: list[str] = []
 

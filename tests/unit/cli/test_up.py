@@ -83,8 +83,8 @@ def test_what_was_said_beside_the_file_is_not_blamed_on_it(run, tmp_path: Path):
 
 
 def test_a_port_in_use_is_named_before_anything_is_opened(run, tmp_path: Path):
-    with socket.create_server(("127.0.0.1", 0)) as ear:
-        port = str(ear.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         said = run("up", "--state-dir", tmp_path / "state", "--port", port)
     assert said.code == 2
     assert said.err.startswith(f"error: address: 127.0.0.1 port {port}: Address already in use")

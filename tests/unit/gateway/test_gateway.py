@@ -14,7 +14,7 @@ from artangram.gateway import (
     Fallback,
     FinishReason,
     Gateway,
-    Late,
+    ReplyTimedOut,
     Sampling,
     SessionClosed,
 )
@@ -146,7 +146,7 @@ async def test_without_replicas_a_turn_waits_until_its_deadline():
     gateway = Gateway()
     session = gateway.open("s")
     deadline = asyncio.get_running_loop().time() + 0.01
-    with pytest.raises(Late):
+    with pytest.raises(ReplyTimedOut):
         await session.generate([1], FEW, deadline=deadline)
     assert session.segments() == ()
     assert gateway.counters.failed == 1

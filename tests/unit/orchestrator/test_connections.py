@@ -29,8 +29,8 @@ async def _length(request: Request) -> PlainTextResponse:
 @asynccontextmanager
 async def a_server() -> AsyncIterator[tuple[str, int]]:
     routes = [Route("/", _hello), Route("/length", _length, methods=["POST"])]
-    with aio.listening("127.0.0.1", 0) as ear:
-        async with aio.served(Starlette(routes=routes), ear) as url:
+    with aio.listening("127.0.0.1", 0) as listener:
+        async with aio.served(Starlette(routes=routes), listener) as url:
             yield str(urlsplit(url).hostname), int(urlsplit(url).port or 0)
 
 
@@ -136,12 +136,12 @@ async def test_without_descriptors_accepting_backs_off_and_goes_on(
     tries = 0
     accept = socket.socket.accept
 
-    def exhausted(ear: socket.socket) -> tuple[socket.socket, object]:
+    def exhausted(listener: socket.socket) -> tuple[socket.socket, object]:
         nonlocal tries
         tries += 1
         if tries <= 3:
             raise OSError(errno.EMFILE, "Too many open files")
-        return accept(ear)
+        return accept(listener)
 
     monkeypatch.setattr(aio, "ACCEPT_AGAIN_S", 0.05)
     async with a_server() as at:

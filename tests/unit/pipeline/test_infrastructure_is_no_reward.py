@@ -59,9 +59,11 @@ class ShakyEnv(FakeEnv):
 
 
 async def groups_of(task):
-    door = FakeDoor(token_s=0.01)
-    async with a_rollout(task, door=door, environments=64, group_size=GROUP_SIZE) as rollout:
-        batches = await train(rollout, door, batches=GROUPS // 4, num_groups=4)
+    endpoint = FakeDoor(token_s=0.01)
+    async with a_rollout(
+        task, endpoint=endpoint, environments=64, group_size=GROUP_SIZE
+    ) as rollout:
+        batches = await train(rollout, endpoint, batches=GROUPS // 4, num_groups=4)
     return [[t.reward for t in group.trajectories] for batch in batches for group in batch.groups]
 
 

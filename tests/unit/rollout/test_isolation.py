@@ -55,10 +55,10 @@ class FaultyTask(FakeTask):
 
 async def healthy_per_s(*faults: str) -> float:
     """Of `HEALTHY` environments, with one more for each fault."""
-    task, door, seconds = FaultyTask(*faults), FakeDoor(), 150.0
+    task, endpoint, seconds = FaultyTask(*faults), FakeDoor(), 150.0
     rollout = a_rollout(
         task,
-        door=door,
+        endpoint=endpoint,
         environments=HEALTHY + len(faults),
         group_size=1,
         staleness=Staleness(max_staleness=3),

@@ -26,11 +26,15 @@ class World:
     """A runner, and whether an environment's place was given back."""
 
     def __init__(
-        self, door: FakeDoor, *, retries: Retries = NO_RETRIES, staleness: Staleness | None = None
+        self,
+        endpoint: FakeDoor,
+        *,
+        retries: Retries = NO_RETRIES,
+        staleness: Staleness | None = None,
     ) -> None:
-        self.door = door
+        self.endpoint = endpoint
         self.updates = Updates(staleness or Staleness())
-        self.runner = Runner(door, self.updates, phases=LIMITS, retries=retries)
+        self.runner = Runner(endpoint, self.updates, phases=LIMITS, retries=retries)
         self.freed = 0
 
     def start(self, task: FakeTask) -> Attempt:
@@ -75,7 +79,7 @@ async def test_a_trajectory_keeps_its_tokens_its_reward_and_where_time_went():
     assert found.info["reward_s"] == pytest.approx(2.0)
     assert world.freed == 1
     assert not task.open_envs
-    assert not world.door.open_sessions
+    assert not world.endpoint.open_sessions
 
 
 async def test_turns_that_run_out_are_truncated_and_still_scored():
@@ -116,16 +120,16 @@ async def test_a_score_may_say_the_rewards_of_turns():
 
 
 async def test_a_full_context_truncates_and_is_still_scored():
-    door = FakeDoor()
-    door.full_after = 1
-    found = await World(door).run(FakeTask(turns=5, reward=lambda name: 0.75))
+    endpoint = FakeDoor()
+    endpoint.full_after = 1
+    found = await World(endpoint).run(FakeTask(turns=5, reward=lambda name: 0.75))
     assert (found.status, found.reward, found.turns) == (TrajectoryStatus.TRUNCATED, 0.75, 1)
 
 
 async def test_a_turn_that_somebody_else_aborts_is_infrastructure():
-    door = FakeDoor()
-    door.finish = FinishReason.ABORT
-    found = await World(door).run(FakeTask())
+    endpoint = FakeDoor()
+    endpoint.finish = FinishReason.ABORT
+    found = await World(endpoint).run(FakeTask())
     assert found.status is TrajectoryStatus.INFRA_FAILED
     assert "aborted in the engine" in found.reason
 
@@ -149,11 +153,11 @@ async def test_infrastructure_gets_another_chance_with_everything_fresh():
 
 
 async def test_an_engine_that_stumbles_is_infrastructure():
-    door = FakeDoor()
-    door.fails = after(1)
-    assert (await World(door).run(FakeTask())).status is TrajectoryStatus.INFRA_FAILED
-    door.fails = after(1)
-    world = World(door, retries=Retries(attempts=1))
+    endpoint = FakeDoor()
+    endpoint.fails = after(1)
+    assert (await World(endpoint).run(FakeTask())).status is TrajectoryStatus.INFRA_FAILED
+    endpoint.fails = after(1)
+    world = World(endpoint, retries=Retries(attempts=1))
     assert (await world.run(FakeTask())).status is TrajectoryStatus.OK
 
 
@@ -292,7 +296,7 @@ async def test_stopping_ends_engine_environment_and_reward(at: float):
     assert (found.status, found.reason, found.reward) == (TrajectoryStatus.SURPLUS, "enough", None)
     assert now() == pytest.approx(at)
     assert (world.freed, task.open_envs, task.scoring) == (1, set(), 0)
-    assert (world.door.open_sessions, world.door.generating) == (set(), 0)
+    assert (world.endpoint.open_sessions, world.endpoint.generating) == (set(), 0)
 
 
 async def test_stopping_what_has_ended_changes_nothing():
@@ -328,7 +332,7 @@ async def test_a_turn_waits_for_weights_that_are_not_stale_at_once():
     world.updates.announce(5)
     life = world.start(FakeTask())
     await asyncio.sleep(50.0)
-    assert (life.phase, world.door.generating) == ("weights", 0)
-    world.door.version = 5
+    assert (life.phase, world.endpoint.generating) == ("weights", 0)
+    world.endpoint.version = 5
     world.updates.go_live(5)
     assert (await life.ended).oldest_version == 5

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
-from artangram.cli.lookedat import DashboardPort, LookedAt, NoDashboard
 from artangram.cli.output import JsonFile, Printer, make_folder
+from artangram.cli.rundashboard import DashboardPort, NoDashboard, RunDashboard
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -44,6 +44,6 @@ def demo(
     make_folder(out / "report.html")
     names = tasks.split(",")
     console = output.console
-    look = None if no_dashboard else LookedAt(dashboard)
+    look = None if no_dashboard else RunDashboard(dashboard)
     session = DemoRun(out, steps=steps, seed=seed, tasks=names, console=console, look=look)
     output.json(asyncio.run(session.run()))

@@ -18,8 +18,8 @@ from artangram.apis.spec import ApiSpec
 from artangram.cli.demo.progress import DemoProgress
 from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import Resources, resources_of
-from artangram.cli.lookedat import LookedAt, looked_at
 from artangram.cli.output import plain_console
+from artangram.cli.rundashboard import RunDashboard, looked_at
 from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
 from artangram.orchestrator.callbackends import ClusterOptions
@@ -99,7 +99,7 @@ class DemoRun:
         latency_s: float = SEARCH_LATENCY_S,
         reshape: Reshape | None = None,
         console: Console | None = None,
-        look: LookedAt | None = None,
+        look: RunDashboard | None = None,
     ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
             raise BadInput(

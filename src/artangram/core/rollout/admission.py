@@ -206,7 +206,7 @@ class TrainerState(Struct, frozen=True, kw_only=True):
     """It has taken the batch of the current version, and not yet made the next one."""
 
 
-class Why(StrEnum):
+class WaitCause(StrEnum):
     """Nothing can be opened or started because..."""
 
     NO_ENVIRONMENT = "every environment is in use"
@@ -223,17 +223,17 @@ class Open(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    why: Why
+    why: WaitCause
 
 
 def may_start(limits: AdmissionLimits, held: Held, *, current: int, live: int) -> Wait | None:
     """What a trajectory of an open group waits for; `None` if it may start."""
     if live < current - limits.max_staleness:
-        return Wait(Why.WEIGHTS_LATE)
+        return Wait(WaitCause.WEIGHTS_LATE)
     if held.in_envs >= limits.environments:
-        return Wait(Why.NO_ENVIRONMENT)
+        return Wait(WaitCause.NO_ENVIRONMENT)
     if held.most_in_envs is not None and held.in_envs >= held.most_in_envs:
-        return Wait(Why.LINE)
+        return Wait(WaitCause.LINE)
     return None
 
 
@@ -277,9 +277,9 @@ def next_group(
         return waits
     task = _lacks_most(held, wanted.next_batch) or _lacks_most(held, wanted.ahead)
     if task is None:
-        return Wait(Why.NO_DEMAND)
+        return Wait(WaitCause.NO_DEMAND)
     if held.reserved + limits.launch_size > limits.most_held:
-        return Wait(Why.BUFFER_FULL)
+        return Wait(WaitCause.BUFFER_FULL)
     return Open(task)
 
 

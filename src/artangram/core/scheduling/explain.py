@@ -5,7 +5,7 @@ from bisect import bisect_left
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, Resource
-from artangram.core.scheduling.policies.base import Hindrance, Lane, State, Ticket
+from artangram.core.scheduling.policies.base import Lane, State, Ticket, WaitReason
 from artangram.core.scheduling.policies.jobunits import limited
 
 
@@ -15,10 +15,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     action_id: ActionId
     state: str
     summary: str
-    hindrances: tuple[Hindrance, ...] = ()
+    hindrances: tuple[WaitReason, ...] = ()
 
 
-def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
+def explanation(ticket: Ticket, hindrances: list[WaitReason]) -> Explanation:
     """The answer to a question about `ticket`."""
     if ticket.state is State.RUNNING and ticket.units == 0:
         summary = (
@@ -39,9 +39,9 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
     )
 
 
-def unanswered(ticket: Ticket) -> Hindrance:
+def unanswered(ticket: Ticket) -> WaitReason:
     """The node of `ticket` is suspect."""
-    return Hindrance(
+    return WaitReason(
         resource=ticket.form.resource,
         needed=ticket.form.amounts[0],
         free=0,
@@ -58,7 +58,7 @@ def lendable(lane: Lane, units: int, now: float) -> int:
 
 def of_side(
     ticket: Ticket, lane: Lane | None, resource: Resource, units: int, *, ahead: int, now: float
-) -> list[Hindrance]:
+) -> list[WaitReason]:
     """What keeps `ticket`, which may have no node, from a secondary resource, if anything does."""
     if lane is None:
         return []
@@ -71,9 +71,9 @@ def of_side(
     return []
 
 
-def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:
+def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> WaitReason:
     """A secondary resource is missing."""
-    return Hindrance(
+    return WaitReason(
         resource=resource,
         needed=units,
         free=free,
@@ -83,9 +83,9 @@ def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindran
     )
 
 
-def claimed(resource: Resource, units: int) -> Hindrance:
+def claimed(resource: Resource, units: int) -> WaitReason:
     """What it needs is free, and claimed by an overdue action."""
-    return Hindrance(
+    return WaitReason(
         resource=resource,
         needed=units,
         free=0,

@@ -33,7 +33,7 @@ from artangram.core.scheduling.explain import (
 from artangram.core.scheduling.lease import is_on
 from artangram.core.scheduling.nodeslots import NodeSlots
 from artangram.core.scheduling.placement import Placement
-from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.base import Lane, LaneContext, State, Ticket, WaitReason
 from artangram.core.scheduling.policies.gpulane import GpuLane
 from artangram.core.scheduling.policies.policy import QuotaLane, SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
@@ -253,8 +253,8 @@ class Lanes:
         hindrances = self._hindrances(ticket, now) if ticket.state is State.WAITING else []
         return explanation(ticket, hindrances)
 
-    def _hindrances(self, ticket: Ticket, now: float) -> list[Hindrance]:
-        hindrances: list[Hindrance] = []
+    def _hindrances(self, ticket: Ticket, now: float) -> list[WaitReason]:
+        hindrances: list[WaitReason] = []
         placement = self.cpu.of(ticket)
         if ticket.lane in self._suspects:
             hindrances.append(unanswered(ticket))

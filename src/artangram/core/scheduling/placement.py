@@ -13,16 +13,16 @@ from collections.abc import Iterator
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
+from artangram.core.scheduling.deadlock import stuck
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.forms import clipped
-from artangram.core.scheduling.kin import stuck
-from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
+from artangram.core.scheduling.policies.base import Lane, LaneContext, Ticket, WaitReason
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.ranking import CoreUse, NodeUse
 from artangram.core.scheduling.poolnodes import PoolNodes, SandboxCreation
 from artangram.core.scheduling.pools.cpu import NOTHING, CpuNode, Resident
 from artangram.core.scheduling.shapes import KnownShapes
-from artangram.core.scheduling.unplaced import JobMemory, Party, PartyKey, Unplaced
+from artangram.core.scheduling.unplaced import JobMemory, PartyKey, PlacementUnit, Unplaced
 from artangram.core.scheduling.withoutnode import without_node
 
 NODES_PER_RESERVED = 16
@@ -246,7 +246,7 @@ class Placement:
         """What has to be refused, because nothing will ever be freed for it; see `kin`."""
         return stuck(self._unplaced, self._residents, self.books.values(), self._num_holding)
 
-    def hindrance(self, ticket: Ticket) -> Hindrance:
+    def hindrance(self, ticket: Ticket) -> WaitReason:
         """Why `ticket` has no node."""
         party = self._unplaced.get(_key(ticket))
         return without_node(
@@ -269,7 +269,7 @@ class Placement:
         # A limited one waits behind the others of its job; `place_waiting` follows.
         return bool(self._limits) and not resident.is_lone
 
-    def _next(self) -> tuple[Party, CpuNode] | None:
+    def _next(self) -> tuple[PlacementUnit, CpuNode] | None:
         """The first of those that fit somewhere, and its node."""
         for party in self._unplaced.reserved.values():
             resident, node = party.resident, party.reserved
@@ -285,7 +285,7 @@ class Placement:
                 return party, found
         return None
 
-    def _in_order(self) -> Iterator[Party]:
+    def _in_order(self) -> Iterator[PlacementUnit]:
         """Those that may have a node, in order; one of all that ask for the same."""
         held_back = set()
         for party in self._unplaced.heads(self._jobs.rank):
@@ -313,7 +313,7 @@ class Placement:
             node.is_reserved = True
             self._nodes.refile(node)
 
-    def _free_reserved(self, party: Party) -> None:
+    def _free_reserved(self, party: PlacementUnit) -> None:
         """A party has a node or waits no longer: others may come to the one it was promised."""
         if party.reserved is not None:
             self._jobs.promise(party.resident, -1)

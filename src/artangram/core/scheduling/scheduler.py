@@ -19,6 +19,7 @@ from artangram.core.scheduling.action import ActionRecord, Outcome, checked
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
 from artangram.core.scheduling.clusterevents import ClusterEvents
 from artangram.core.scheduling.deadlines import Deadlines, Lifetimes, pace
+from artangram.core.scheduling.deadlock import STUCK
 from artangram.core.scheduling.decisions import (
     Decision,
     Release,
@@ -33,7 +34,6 @@ from artangram.core.scheduling.estimates import Estimates, Learning
 from artangram.core.scheduling.expected import ExpectedWait
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
-from artangram.core.scheduling.kin import STUCK
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of

@@ -22,7 +22,7 @@ Ask = tuple[int, int, Selector]
 PartyKey = TrajectoryId | Ticket
 
 
-class Party:
+class PlacementUnit:
     """What needs a node together: a trajectory with all tickets that wait, or a lone ticket."""
 
     __slots__ = ("ask", "key", "reserved", "resident", "seq", "tickets")
@@ -41,14 +41,14 @@ def _ask(resident: Resident) -> Ask:
     return (resident.memory_mb, resident.cores, resident.selector)
 
 
-_Line = OrderedDict[PartyKey, Party]
+_Line = OrderedDict[PartyKey, PlacementUnit]
 
 
 class Unplaced:
     """The parties of one pool that wait for a node."""
 
     def __init__(self) -> None:
-        self._parties: dict[PartyKey, Party] = {}
+        self._parties: dict[PartyKey, PlacementUnit] = {}
         self._lines: dict[JobId, dict[Ask, _Line]] = {}
         self.reserved: _Line = OrderedDict()
         #: Those that a parent waits for, the oldest first.
@@ -63,7 +63,7 @@ class Unplaced:
     def __contains__(self, key: object) -> bool:
         return key in self._parties
 
-    def get(self, key: PartyKey) -> Party:
+    def get(self, key: PartyKey) -> PlacementUnit:
         return self._parties[key]
 
     def add(self, key: PartyKey, resident: Resident, ticket: Ticket, now: float) -> CpuNode | None:
@@ -74,7 +74,7 @@ class Unplaced:
         party, promised = self._parties.get(key), None
         if party is None:
             self._seq += 1
-            party = self._parties[key] = Party(key, resident, self._seq)
+            party = self._parties[key] = PlacementUnit(key, resident, self._seq)
             self.lines.setdefault(resident.job, MovingLine(now)).num += 1
             if resident.parent is not None:
                 self.children[key] = party
@@ -87,13 +87,13 @@ class Unplaced:
         party.tickets.append(ticket)
         return promised
 
-    def withdraw(self, key: PartyKey, ticket: Ticket) -> Party | None:
+    def withdraw(self, key: PartyKey, ticket: Ticket) -> PlacementUnit | None:
         """`ticket` waits no longer; its party, if that does not either."""
         party = self._parties[key]
         party.tickets.remove(ticket)
         return None if party.tickets else self.remove(party)
 
-    def remove(self, party: Party) -> Party:
+    def remove(self, party: PlacementUnit) -> PlacementUnit:
         """`party` waits no longer."""
         del self._parties[party.key]
         line = self.lines[party.resident.job]
@@ -104,18 +104,18 @@ class Unplaced:
         self._leave_line(party)
         return party
 
-    def serve(self, party: Party, now: float) -> None:
+    def serve(self, party: PlacementUnit, now: float) -> None:
         """`party` has a node."""
         self.lines[party.resident.job].serve(now)
         self.remove(party)
 
-    def reserve(self, party: Party, node: CpuNode) -> None:
+    def reserve(self, party: PlacementUnit, node: CpuNode) -> None:
         """No other trajectory comes to `node` before `party` has one."""
         self._leave_line(party)
         party.reserved = node
         self.reserved[party.key] = party
 
-    def unreserve(self, party: Party) -> None:
+    def unreserve(self, party: PlacementUnit) -> None:
         """It has to wait in line again, where it stood."""
         del self.reserved[party.key]
         party.reserved = None
@@ -124,7 +124,7 @@ class Unplaced:
         for key in [key for key, other in line.items() if other.seq > party.seq]:
             line.move_to_end(key)
 
-    def heads(self, rank: Callable[[JobId], tuple[bool, float]]) -> list[Party]:
+    def heads(self, rank: Callable[[JobId], tuple[bool, float]]) -> list[PlacementUnit]:
         """The first of every line, in the order they go."""
         heads = [
             (rank(job), head.seq, head)
@@ -135,7 +135,7 @@ class Unplaced:
             heads.sort(key=lambda entry: entry[:2])
         return [head for _, _, head in heads]
 
-    def num_before(self, party: Party) -> int:
+    def num_before(self, party: PlacementUnit) -> int:
         """How many of its job wait longer, or have a node reserved."""
         if party.reserved is not None:
             return list(self.reserved).index(party.key)
@@ -143,11 +143,11 @@ class Unplaced:
         older = sum(other.seq < party.seq for line in lines for other in line.values())
         return older + len(self.reserved)
 
-    def _line(self, party: Party) -> _Line:
+    def _line(self, party: PlacementUnit) -> _Line:
         lines = self._lines.setdefault(party.resident.job, {})
         return lines.setdefault(party.ask, OrderedDict())
 
-    def _leave_line(self, party: Party) -> None:
+    def _leave_line(self, party: PlacementUnit) -> None:
         if self.reserved.pop(party.key, None) is not None:
             return
         lines = self._lines[party.resident.job]
@@ -158,7 +158,7 @@ class Unplaced:
                 del self._lines[party.resident.job]
 
 
-def _firsts(lines: dict[Ask, _Line]) -> Iterator[Party]:
+def _firsts(lines: dict[Ask, _Line]) -> Iterator[PlacementUnit]:
     return (next(iter(line.values())) for line in lines.values())
 
 

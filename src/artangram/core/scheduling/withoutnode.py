@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from artangram.core.ids import Resource
-from artangram.core.scheduling.policies.base import Hindrance
+from artangram.core.scheduling.policies.base import WaitReason
 from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.core.scheduling.unplaced import Party
+from artangram.core.scheduling.unplaced import PlacementUnit
 
 
 def without_node(
     resource: Resource,
-    party: Party,
+    party: PlacementUnit,
     *,
     nodes: Sequence[CpuNode],
     ahead: int,
     is_within: bool,
     has_nodes: bool,
-) -> Hindrance:
+) -> WaitReason:
     """What `party` waits for. `nodes` have its labels; its job is `is_within` what it may have."""
     resident = party.resident
     needed = resident.memory_mb
@@ -33,7 +33,7 @@ def without_node(
     elif not is_within:
         because = f"job {resident.job} has all the trajectories or memory it may have"
         starts_when = f"a trajectory of {resident.job} ends; {ahead} go first"
-    return Hindrance(
+    return WaitReason(
         resource=Resource(f"{resource} memory_mb"),
         needed=needed,
         free=max((node.memory_free_mb for node in nodes), default=0),

@@ -1,8 +1,8 @@
-"""Frames over a socket between the conductor and one worker.
+"""Frames over a socket between the controller and one worker.
 
 - A frame is a kind, a number and a body of JSON. `RUN` and `FINISH` go to the worker, all others
   come from it. `ENDED` and `FAILED` carry the reports of the test with that number, complete.
-- The worker blocks when it reads; the conductor never does.
+- The worker blocks when it reads; the controller never does.
 - Only the worker itself speaks: a copy of it that a test made and did not end, ends instead.
 """
 

@@ -44,7 +44,7 @@ def _run(ours: argparse.Namespace, theirs: list[str]) -> int:
         print(f"{missing}: {sys.executable} needs pytest where it runs", file=sys.stderr)
         return UNFINISHED
 
-    from .conductor import Options
+    from .controller import Options
     from .plugin import Elastic
 
     began_at = time.monotonic()

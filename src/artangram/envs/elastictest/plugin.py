@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from . import cores
-from .conductor import Conductor, Options
-from .crew import Crew
+from .controller import Options, SuiteController
 from .results import Results
 from .work import SuiteDurations, SuiteQueue, Trait, chunked
+from .workergroup import WorkerGroup
 
 CACHE_KEY = "artangram/durations"
 MAX_REMEMBERED = 20_000
@@ -60,14 +60,14 @@ class Elastic:
             # One place for the run, made before the workers put theirs below it.
             session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         audience = _Audience(self, session, beliefs)
-        conductor = Conductor(
-            Crew(session),
+        controller = SuiteController(
+            WorkerGroup(session),
             work,
             audience=audience,
             cores=cores.usable,
             options=self._options,
         )
-        conductor.run()
+        controller.run()
         self._raise_wish()
         if session.shouldfail:
             raise session.Failed(session.shouldfail)

@@ -1,7 +1,7 @@
 """Which tests run next, on which worker: decisions only, no process and no clock.
 
 - A test is its place in the collected suite. A `SuiteChunk` is tests that one worker goes through
-  in order; a `Portion` is the next few of them, handed over at once and never taken back.
+  in order; a `TestPortion` is the next few of them, handed over at once and never taken back.
 - Every test leaves through exactly one portion, except when `put_back` returns it unrun.
 - A chunk that is `whole` shares fixtures and is never divided; any other is divided when a worker
   would otherwise have nothing to do.
@@ -29,7 +29,7 @@ class Trait(NamedTuple):
     shares: tuple[Hashable, ...] = ()
 
 
-class Portion(NamedTuple):
+class TestPortion(NamedTuple):
     """Tests to run now, and the one that will follow on the same worker, as far as is known."""
 
     tests: tuple[int, ...]
@@ -151,7 +151,7 @@ class SuiteQueue:
             return None
         return self._divide(max(divisible, key=lambda c: self._beliefs.sum(c.tests)))
 
-    def portion(self, chunk: SuiteChunk) -> Portion:
+    def portion(self, chunk: SuiteChunk) -> TestPortion:
         """The next tests of `chunk`, which has some: few enough to be over soon."""
         tests = [chunk.tests.popleft()]
         spent_s = self._beliefs.of(tests[0])
@@ -161,7 +161,7 @@ class SuiteQueue:
                 break
             spent_s += cost_s
             tests.append(chunk.tests.popleft())
-        return Portion(tuple(tests), chunk.tests[0] if chunk.tests else None)
+        return TestPortion(tuple(tests), chunk.tests[0] if chunk.tests else None)
 
     def is_short(self, test: int, chunk: SuiteChunk) -> bool:
         """Whether `test` and the next of `chunk` are known to fit in one portion together."""

@@ -2,9 +2,9 @@
 
 - Collection and imports are paid once, before the fork. What a session fixture makes, every
   worker makes for itself; what an import or a conftest made is a copy.
-- A portion is run as pytest runs it, with all its hooks; the reports go to the conductor, test by
+- A portion is run as pytest runs it, with all its hooks; the reports go to the controller, test by
   test. Nothing is printed here.
-- Between portions it sleeps. Without a conductor it ends.
+- Between portions it sleeps. Without a controller it ends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _become(config: pytest.Config, number: int) -> None:
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is not None:
         config.pluginmanager.unregister(reporter)
-        config.pluginmanager.register(Mute(reporter), "terminalreporter")
+        config.pluginmanager.register(SilentReporter(reporter), "terminalreporter")
     _own_temporary_files(config, number)
 
 
@@ -81,7 +81,7 @@ def _own_temporary_files(config: pytest.Config, number: int) -> None:
         factory._basetemp = own
 
 
-class Mute:
+class SilentReporter:
     """Stands in for pytest's reporter, which others ask for: knows the same, prints no result."""
 
     def __init__(self, reporter: Any) -> None:

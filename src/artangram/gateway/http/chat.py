@@ -38,7 +38,7 @@ from artangram.models.tokenizer import Tokenizer
 WHOLE, PIECE = "chat.completion", "chat.completion.chunk"
 
 
-class Spoken(Struct, frozen=True, kw_only=True):
+class ReplyView(Struct, frozen=True, kw_only=True):
     """A reply as the caller sees it."""
 
     words: str
@@ -198,7 +198,7 @@ class Chat:
             artangram=self._exact(reply, prompt.whole(base)),
         )
 
-    def _spoken(self, reply: Reply, index: int, prompt: Prompt) -> Spoken:
+    def _spoken(self, reply: Reply, index: int, prompt: Prompt) -> ReplyView:
         found = self._dialect.split(
             self._opened(reply), given=prompt.given, tools=self._tools, stops=self._asked.stops
         )
@@ -207,7 +207,7 @@ class Chat:
             for number, call in enumerate(found.calls)
         ]
         finish = "tool_calls" if found.calls else str(reply.finish)
-        return Spoken(words=found.words, calls=named, reasoning=found.reasoning, finish=finish)
+        return ReplyView(words=found.words, calls=named, reasoning=found.reasoning, finish=finish)
 
     def _opened(self, reply: Reply) -> Reply:
         """With what it begins with."""

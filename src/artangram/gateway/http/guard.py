@@ -10,22 +10,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from artangram.aio import has_token
+from artangram.gateway.http.agentkeys import AgentKeys
 from artangram.gateway.http.refusal import KNOWN, Refusal, refusal_of, wrong_token
 from artangram.gateway.http.sse import failure
-from artangram.gateway.http.visitors import Visitors
 
 Verb = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def guarded(verb: Verb, token: str | None, visitors: Visitors | None = None) -> Verb:
-    """`verb` for callers with the token, and for visitors; its exceptions become responses."""
+def guarded(verb: Verb, token: str | None, agent_keys: AgentKeys | None = None) -> Verb:
+    """`verb` for callers with the token and agents with a key; its exceptions become responses."""
 
     def may_use(request: Request) -> bool:
         if token is None or has_token(request.headers, token):
             return True
         if secrets.compare_digest(request.headers.get("x-api-key", "").encode(), token.encode()):
             return True
-        return visitors is not None and visitors.of(request.headers) is not None
+        return agent_keys is not None and agent_keys.of(request.headers) is not None
 
     async def respond(request: Request) -> Response:
         if not may_use(request):

@@ -2,7 +2,7 @@
 
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
-- A key of `visitors` stands for one session by itself, under any name of the model.
+- A key of `agent_keys` stands for one session by itself, under any name of the model.
 - Tokens are recorded in the session, whichever interface was used.
 - When a caller hangs up, or stops reading, its turn on the engine ends; an idle session is closed
   after a while.
@@ -27,6 +27,7 @@ from starlette.routing import Route
 from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
+from artangram.gateway.http.agentkeys import AgentKeys, KeyHolder
 from artangram.gateway.http.answer import (
     Head,
     ModelCard,
@@ -50,7 +51,6 @@ from artangram.gateway.http.refusal import (
 )
 from artangram.gateway.http.responses import Remembered, ResponsesRequest, ResponsesWork
 from artangram.gateway.http.sse import EventStream, unless_gone
-from artangram.gateway.http.visitors import Visitor, Visitors
 from artangram.gateway.http.wire import (
     ChatRequest,
     CompletionRequest,
@@ -87,21 +87,21 @@ def application(
     token: str | None,
     dialect: Dialect | None = None,
     limits: ServerLimits | None = None,
-    visitors: Visitors | None = None,
+    agent_keys: AgentKeys | None = None,
 ) -> Starlette:
     """The service, for any ASGI server. Without a token every caller may use it."""
-    visitors = visitors or Visitors()
+    agent_keys = agent_keys or AgentKeys()
     service = _GatewayRoutes(
         gateway,
         tokenizer=tokenizer,
         model=model,
         dialect=dialect or dialect_for(tokenizer),
         limits=limits or ServerLimits(),
-        visitors=visitors,
+        agent_keys=agent_keys,
     )
 
     def route(path: str, verb: Verb, *methods: str) -> Route:
-        return Route(path, guarded(verb, token, visitors), methods=list(methods))
+        return Route(path, guarded(verb, token, agent_keys), methods=list(methods))
 
     def for_owners(path: str, verb: Verb, *methods: str) -> Route:
         return Route(path, guarded(verb, token), methods=list(methods))
@@ -137,10 +137,10 @@ class _GatewayRoutes:
         model: str,
         dialect: Dialect,
         limits: ServerLimits,
-        visitors: Visitors,
+        agent_keys: AgentKeys,
     ) -> None:
         self._gateway = gateway
-        self._visitors = visitors
+        self._agent_keys = agent_keys
         self._tokenizer = tokenizer
         self._model = model
         self._dialect = dialect
@@ -247,7 +247,7 @@ class _GatewayRoutes:
         name = f"session-{secrets.token_hex(8)}" if asked.id is None else asked.id
         session = self._opened(name, asked.task)
         self._idle.add(session)
-        return _json(SessionOpened(id=session.id, api_key=self._visitors.key_of(session)))
+        return _json(SessionOpened(id=session.id, api_key=self._agent_keys.key_of(session)))
 
     async def show(self, request: Request) -> Response:
         session = self._known(request.path_params["session"])
@@ -286,8 +286,8 @@ class _GatewayRoutes:
     @asynccontextmanager
     async def _visit(self, request: Request) -> AsyncIterator[Session]:
         """The session of the request: one of its own ends with it."""
-        if (visitor := self._visitor(request)) is not None:
-            async with visitor.turn() as session:
+        if (holder := self._holder(request)) is not None:
+            async with holder.turn() as session:
                 with self._idle.used(session):
                     yield session
             return
@@ -306,8 +306,8 @@ class _GatewayRoutes:
         finally:
             await session.close()
 
-    def _visitor(self, request: Request) -> Visitor | None:
-        return self._visitors.of(request.headers)
+    def _holder(self, request: Request) -> KeyHolder | None:
+        return self._agent_keys.of(request.headers)
 
     def _opened(self, name: str, task: str) -> Session:
         if len(self._gateway.sessions) >= self._limits.most_sessions:
@@ -338,7 +338,7 @@ class _GatewayRoutes:
 
     def _refuse_other_models(self, model: str, request: Request) -> None:
         # An agent has one model, whatever name its code has for it.
-        if model != self._model and self._visitor(request) is None:
+        if model != self._model and self._holder(request) is None:
             raise unknown_model(model, self._model)
 
     async def _body(self, request: Request) -> bytes:
@@ -371,7 +371,7 @@ async def serving(
 
     The kernel closes connections whose peer reads nothing for `stall_s`.
     """
-    with listening(host, port) as ear:
-        ear.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))
-        async with served(app, ear) as url:
+    with listening(host, port) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))
+        async with served(app, listener) as url:
             yield url

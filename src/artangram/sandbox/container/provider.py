@@ -37,7 +37,7 @@ from artangram.sandbox.errors import CreateFailed, NotCapable
 from artangram.sandbox.inside import channel, linux
 from artangram.sandbox.inside.setup import join_groups, make_groups
 from artangram.sandbox.inside.zygote import count_ooms
-from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
+from artangram.sandbox.namespace.cgroups import Groups, SandboxCgroups, find_hierarchies
 from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.images import HOSTS, user_files
@@ -311,7 +311,7 @@ class ContainerProvider(LocalProvider):
             self._service.close()
 
 
-def _limit(groups: BoxGroups, pid: int) -> None:
+def _limit(groups: SandboxCgroups, pid: int) -> None:
     make_groups(groups.plan())
     join_groups(groups.plan(), pid=str(pid))
     groups.compete_as_we_do(pid)

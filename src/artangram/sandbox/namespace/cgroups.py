@@ -156,11 +156,11 @@ class Groups:
                         remove_group(str(child))
                 remove_group(str(directory))
 
-    def of(self, name: str, limits: Limits) -> BoxGroups:
-        return BoxGroups(self, {role: p / name for role, p in self._parents.items()}, limits)
+    def of(self, name: str, limits: Limits) -> SandboxCgroups:
+        return SandboxCgroups(self, {role: p / name for role, p in self._parents.items()}, limits)
 
 
-class BoxGroups:
+class SandboxCgroups:
     """The groups of one sandbox: limits, readings, freezing. Plain files, written when changed."""
 
     def __init__(self, groups: Groups, directories: dict[str, Path], limits: Limits) -> None:

@@ -21,7 +21,7 @@ from artangram.core.errors import BadInput
 from artangram.sandbox.inside.request import REST
 from artangram.sandbox.inside.setup import write_setting
 from artangram.sandbox.inside.zygote import remove_group
-from artangram.sandbox.namespace.cgroups import BoxGroups, Groups
+from artangram.sandbox.namespace.cgroups import Groups, SandboxCgroups
 from artangram.sandbox.namespace.kernel import processes_below
 
 MAX_SPREAD = 64
@@ -96,7 +96,7 @@ class CoreLender(Protocol):
         """Slots in use; 0 where the machine offers none."""
         ...
 
-    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold: ...
+    def lend(self, groups: SandboxCgroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold: ...
 
     def close(self) -> None: ...
 
@@ -162,7 +162,7 @@ class CpusetSlots:
     def num_lent(self) -> int:
         return len(self._slots) - len(self.free)
 
-    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+    def lend(self, groups: SandboxCgroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         if not cores:
             return AnyCore(self.park)
         slot = self._free_one(cores)
@@ -233,7 +233,7 @@ class CommonHold:
 class GroupCores(SandboxCores):
     """Version 2: the sandbox's own group has the cores of its commands."""
 
-    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+    def lend(self, groups: SandboxCgroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         assert groups is not None
         return _OwnGroup(self, groups.cpuset, pid, cores or tuple(all_cores()))
 
@@ -281,7 +281,7 @@ def bring(tasks: int, threads: list[int]) -> None:
 class AffinityCores(SandboxCores):
     """No control groups: affinity of PID 1 and of everything below it."""
 
-    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+    def lend(self, groups: SandboxCgroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         return _Affinity(self, pid, cores)
 
 

@@ -26,7 +26,7 @@ READ_IN_LINE_BYTES = 1 << 20
 Channel = Literal["stdout", "stderr"]
 
 
-class Outlet:
+class OutputPipe:
     """Where one channel of a command is read; `fd`, which does not block, is closed here."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, *, cap: int) -> None:
@@ -97,7 +97,7 @@ def _read(fd: int) -> bytes:
         raise
 
 
-def resume(*outlets: Outlet) -> None:
+def resume(*outlets: OutputPipe) -> None:
     """Read from now on, as it comes."""
     for outlet in outlets:
         outlet.resume()
@@ -107,10 +107,10 @@ class Feed:
     """Output of both pipes in the order it was read; a full feed stops the reading."""
 
     def __init__(self) -> None:
-        self._outlets: tuple[Outlet, ...] = ()
+        self._outlets: tuple[OutputPipe, ...] = ()
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()  # bounded by pausing
 
-    def attach(self, *outlets: Outlet) -> None:
+    def attach(self, *outlets: OutputPipe) -> None:
         """Stdout and stderr."""
         self._outlets = stdout, stderr = outlets
         stdout.on_chunk = lambda data: self._put("stdout", data)

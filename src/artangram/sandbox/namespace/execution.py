@@ -21,7 +21,7 @@ from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
 from artangram.sandbox.namespace.cores import CoreLender, Hold, bring, threads_below
-from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
+from artangram.sandbox.namespace.exchange import Feed, OutputPipe, resume
 from artangram.sandbox.namespace.machineroom import MachineRoom
 from artangram.sandbox.namespace.results import (
     InitReply,
@@ -94,7 +94,7 @@ class ExecutionHost(Protocol):
         ...
 
 
-class Box(Protocol):
+class ExecutionSandbox(Protocol):
     """What an execution needs of its sandbox."""
 
     traits: Traits
@@ -127,7 +127,7 @@ class Box(Protocol):
     def send(self, data: bytes, fds: list[int]) -> None: ...
 
 
-class ParallelBox(Box, Protocol):
+class ParallelBox(ExecutionSandbox, Protocol):
     """What a command beside others needs of its sandbox."""
 
     async def told(self, verb: int, *, path: bytes, mode: int) -> None:
@@ -137,7 +137,7 @@ class ParallelBox(Box, Protocol):
     def run_later(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
-def learned(box: Box, hold: Hold) -> int:
+def learned(box: ExecutionSandbox, hold: Hold) -> int:
     """The number of the control group to join, which init has learned; -1 for no group."""
     number = -1
     for number, tasks in hold.groups:
@@ -151,7 +151,13 @@ class Execution:
     """See the module. `begin` sends it; `on_reply` and `on_lost` are for its sandbox."""
 
     def __init__(
-        self, box: Box, command: Command, *, number: int, on_end: OnEnd, feed: Feed | None = None
+        self,
+        box: ExecutionSandbox,
+        command: Command,
+        *,
+        number: int,
+        on_end: OnEnd,
+        feed: Feed | None = None,
     ) -> None:
         self.number = number
         self._box = box
@@ -159,7 +165,7 @@ class Execution:
         self._on_end = on_end
         self._feed = feed
         self._loop = asyncio.get_running_loop()
-        self._outlets: tuple[Outlet, ...] = ()
+        self._outlets: tuple[OutputPipe, ...] = ()
         self._problem: SandboxError | None = None
         self._is_overdue = False
         self._post_mortem_task: asyncio.Task[None] | None = None
@@ -264,7 +270,7 @@ class Execution:
             self._problem = SandboxError("too many open files here to read what a command prints")
             return
         cap = self._command.output_bytes
-        self._outlets = tuple(Outlet(self._loop, fd, cap=cap) for fd in reply.take())
+        self._outlets = tuple(OutputPipe(self._loop, fd, cap=cap) for fd in reply.take())
         if self._feed is not None:
             self._feed.attach(*self._outlets)
 

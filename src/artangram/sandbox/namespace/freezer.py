@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from artangram.aio import uncancelled
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import request
-from artangram.sandbox.namespace.execution import Box
+from artangram.sandbox.namespace.execution import ExecutionSandbox
 
 
 class Freezer:
     """`tell` sends a verb to init and waits for its answer."""
 
-    def __init__(self, box: Box, tell: Callable[[int], Awaitable[object]]) -> None:
+    def __init__(self, box: ExecutionSandbox, tell: Callable[[int], Awaitable[object]]) -> None:
         self._box = box
         self._tell = tell
         self._turn = asyncio.Lock()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import init, request
 from artangram.sandbox.namespace.cores import Hold
-from artangram.sandbox.namespace.exchange import Outlet, resume
+from artangram.sandbox.namespace.exchange import OutputPipe, resume
 from artangram.sandbox.namespace.execution import GRACE_S, ExecutionHost, ParallelBox, learned
 from artangram.sandbox.namespace.results import (
     InitReply,
@@ -57,7 +57,7 @@ class LocalProcess:
         self._on_output = on_output
         self._on_over = on_over
         self._loop = asyncio.get_running_loop()
-        self._outlets: tuple[Outlet, ...] = ()
+        self._outlets: tuple[OutputPipe, ...] = ()
         self._stdin = -1
         self._stdin_at = 0
         self._feeding = asyncio.Lock()
@@ -126,7 +126,7 @@ class LocalProcess:
 
     def _add_outlet(self, fd: int, channel: Literal["stdout", "stderr"]) -> None:
         os.set_blocking(fd, False)
-        outlet = Outlet(self._loop, fd, cap=sys.maxsize)
+        outlet = OutputPipe(self._loop, fd, cap=sys.maxsize)
         outlet.on_chunk = lambda data: self._print(Output(channel=channel, data=data))
         self._outlets = (*self._outlets, outlet)
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from artangram.sandbox.namespace.cgroups import BoxGroups
+from artangram.sandbox.namespace.cgroups import SandboxCgroups
 from artangram.sandbox.protocol import Image, Limits
 from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
@@ -31,7 +31,7 @@ class Traits:
     limits: Limits
     uid: int
     layers: tuple[str, ...] = ()
-    groups: BoxGroups | None = None
+    groups: SandboxCgroups | None = None
     work_dir: str = WORK_DIR
     user: SandboxUser = BOX
 

@@ -14,7 +14,7 @@ from artangram.core.rollout.admission import (
     Pace,
     TrainerState,
     Wait,
-    Why,
+    WaitCause,
     demand,
     in_the_way,
     may_add,
@@ -49,12 +49,14 @@ def a_pace(*, trajectory_s: float, busy_s: float) -> Pace:
 
 def test_a_trajectory_waits_for_an_environment():
     assert may_start(limits(), held(in_envs=15), current=0, live=0) is None
-    assert may_start(limits(), held(in_envs=16), current=0, live=0) == Wait(Why.NO_ENVIRONMENT)
+    assert may_start(limits(), held(in_envs=16), current=0, live=0) == Wait(
+        WaitCause.NO_ENVIRONMENT
+    )
 
 
 def test_a_trajectory_waits_for_weights_that_are_not_stale_from_the_start():
     assert may_start(limits(alpha=1), held(), current=3, live=2) is None
-    assert may_start(limits(alpha=0), held(), current=3, live=2) == Wait(Why.WEIGHTS_LATE)
+    assert may_start(limits(alpha=0), held(), current=3, live=2) == Wait(WaitCause.WEIGHTS_LATE)
 
 
 def test_a_spare_needs_room_beyond_what_open_groups_need():
@@ -134,12 +136,12 @@ def test_complete_groups_that_nobody_asked_for_do_not_keep_the_next_batch_away()
 @pytest.mark.parametrize(
     ("now_held", "why"),
     [
-        (held(in_envs=16), Why.NO_ENVIRONMENT),
-        (held(math=4), Why.NO_DEMAND),
-        (held(reserved=29), Why.BUFFER_FULL),
+        (held(in_envs=16), WaitCause.NO_ENVIRONMENT),
+        (held(math=4), WaitCause.NO_DEMAND),
+        (held(reserved=29), WaitCause.BUFFER_FULL),
     ],
 )
-def test_opening_says_what_it_waits_for(now_held: Held, why: Why):
+def test_opening_says_what_it_waits_for(now_held: Held, why: WaitCause):
     want = GroupDemand(next_batch={"math": 2}, ahead={"math": 4})
     assert next_group(limits(), now_held, want, current=0, live=0) == Wait(why)
 

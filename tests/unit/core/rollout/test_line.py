@@ -2,7 +2,7 @@
 
 import pytest
 
-from artangram.core.rollout.admission import AdmissionLimits, Held, Wait, Why, may_start
+from artangram.core.rollout.admission import AdmissionLimits, Held, Wait, WaitCause, may_start
 from artangram.core.rollout.line import FIRST, MOST_WAIT_S, EnvironmentBound
 
 LONG_S = MOST_WAIT_S + 1.0
@@ -31,6 +31,6 @@ def test_as_many_as_are_served_and_a_few_in_line(wait_s, num_waiting, in_envs, m
 def test_nothing_starts_beyond_what_the_line_allows():
     limits = AdmissionLimits(environments=8, group_size=2)
     held = Held(in_envs=4, reserved=4, groups={}, most_in_envs=4)
-    assert may_start(limits, held, current=0, live=0) == Wait(Why.LINE)
+    assert may_start(limits, held, current=0, live=0) == Wait(WaitCause.LINE)
     more = Held(in_envs=4, reserved=4, groups={}, most_in_envs=5)
     assert may_start(limits, more, current=0, live=0) is None

@@ -25,7 +25,7 @@ from artangram.core.scheduling.events import (
     TrajectoryOpened,
 )
 from artangram.core.scheduling.explain import Explanation, explanation
-from artangram.core.scheduling.policies.base import Hindrance
+from artangram.core.scheduling.policies.base import WaitReason
 from artangram.core.scheduling.scheduler import Scheduler
 
 SEARCH = Resource("search")
@@ -35,7 +35,7 @@ def explained(scheduler: Scheduler, name: str) -> Explanation:
     return scheduler.explain(ActionId(name), 0.0)
 
 
-def hindrance(scheduler: Scheduler, name: str) -> Hindrance:
+def hindrance(scheduler: Scheduler, name: str) -> WaitReason:
     (only,) = explained(scheduler, name).hindrances
     return only
 

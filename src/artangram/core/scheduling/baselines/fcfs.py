@@ -6,7 +6,7 @@ admissible amount of at most N. The first that does not fit blocks all behind it
 
 from collections import OrderedDict
 
-from artangram.core.scheduling.policies.base import CpuLane, Hindrance, LaneContext, Ticket
+from artangram.core.scheduling.policies.base import CpuLane, LaneContext, Ticket, WaitReason
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 
@@ -46,9 +46,9 @@ class FcfsLane(CpuLane):
         fitting = [amount for amount in amounts if amount <= self._size]
         return fitting[-1] if fitting and ticket.form.is_elastic else amounts[0]
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
         ahead, units = list(self._line).index(ticket), self._units(ticket)
-        return Hindrance(
+        return WaitReason(
             resource=self._node.resource,
             needed=units,
             free=self._node.free,

@@ -7,7 +7,7 @@ kernel shares equally. Either way an action starts at once and runs as fast as i
 """
 
 from artangram.core.scheduling.lease import Allocation, CoreShare
-from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
+from artangram.core.scheduling.policies.base import Lane, LaneContext, Ticket, WaitReason
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 
@@ -66,8 +66,8 @@ class SharedLane(Lane):
     def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
         pass
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        return Hindrance(
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
+        return WaitReason(
             resource=self._node.resource,
             needed=1,
             free=self._node.cores,

@@ -10,7 +10,7 @@ the documented habits of API clients.
 from heapq import heappop, heappush
 
 from artangram.core.scheduling.lease import Allocation
-from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.base import Lane, LaneContext, State, Ticket, WaitReason
 from artangram.core.scheduling.pools.quota import QuotaPool
 
 RETRIES = 3
@@ -86,9 +86,9 @@ class UnmanagedLane(Lane):
     def throttled(self, until: float) -> None:
         self._pool.close(until)
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
         units = ticket.form.amounts[0]
-        return Hindrance(
+        return WaitReason(
             resource=self._pool.resource,
             needed=units,
             free=self._pool.available(now),

@@ -219,7 +219,7 @@ def record_of(
     )
 
 
-class Hindrance(Struct, frozen=True, kw_only=True):
+class WaitReason(Struct, frozen=True, kw_only=True):
     """Why an action does not start yet, seen from one resource."""
 
     resource: Resource
@@ -320,7 +320,7 @@ class Lane(Protocol):
     def num_waiting(self) -> int:
         """How many tickets wait here."""
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
         """Why `ticket`, waiting here, does not start."""
 
 

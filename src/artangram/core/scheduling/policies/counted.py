@@ -4,7 +4,7 @@ from typing import Protocol
 
 from artangram.core.ids import JobId, Resource
 from artangram.core.scheduling.lease import Allocation
-from artangram.core.scheduling.policies.base import Hindrance, LaneContext, Ticket
+from artangram.core.scheduling.policies.base import LaneContext, Ticket, WaitReason
 from artangram.core.scheduling.policies.jobunits import limited
 from artangram.core.scheduling.policies.queue import FairUsage, Queue
 from artangram.core.scheduling.pools.slots import Slots
@@ -111,13 +111,13 @@ class CountedLane:
         self._served.units.take(ticket.job, -allocation.units)
         self._pool.give_back(allocation.units, now)
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
         ahead = sum(self._served.goes_first(other, ticket) for other in self._queue.tickets())
         name, units, free = self._pool.resource, ticket.form.amounts[0], self._pool.available(now)
         if not self.allows(ticket.job, units):
             (most, what), job = self.bound_of(ticket.job), ticket.job
             return limited(name, units, job, most=most, what=what, free=free, ahead=ahead)
-        return Hindrance(
+        return WaitReason(
             resource=name,
             needed=units,
             free=free,

@@ -13,7 +13,7 @@
 from artangram.core.ids import JobId
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.policies import ranking
-from artangram.core.scheduling.policies.base import CpuLane, Hindrance, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.base import CpuLane, WaitReason, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.candidates import (
     Candidates,
     Crowd,
@@ -390,7 +390,7 @@ class ElasticLane(CpuLane):
         ticket.units = size
         self._context.resize(ticket, Cores(self._node.resource, self._node.id, cores), now)
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
         others = (other for queue in (self._rigid, self._elastic) for other in queue)
         ahead = sum(goes_first(self._use.pool, other, ticket, now) for other in others)
         pool, room = self._use.pool, self._room()

@@ -12,7 +12,7 @@ from artangram.core.ids import NodeId, ServiceId
 from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.lease import Allocation, Devices
 from artangram.core.scheduling.needs import Amounts
-from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
+from artangram.core.scheduling.policies.base import Lane, LaneContext, Ticket, WaitReason
 from artangram.core.scheduling.pools.buddy import chunk_size
 from artangram.core.scheduling.pools.gpu import BARE, Fence, FreeChunk, GpuPool
 from artangram.core.scheduling.pools.gpunode import Residency
@@ -136,12 +136,12 @@ class GpuLane(Lane):
         if residency.busy == 0:
             self.ends.pop(residency, None)
 
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+    def hindrance(self, ticket: Ticket, now: float) -> WaitReason:
         ahead = self.ahead(ticket)
         because, starts_when = f"{ahead} actions go first", "they have started"
         if not ahead:
             because, starts_when = self._reason(ticket)
-        return Hindrance(
+        return WaitReason(
             resource=self.pool.resource,
             needed=self._needed(ticket),
             free=self.pool.free,

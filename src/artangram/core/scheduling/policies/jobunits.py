@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from artangram.core.ids import JobId, Resource
 from artangram.core.scheduling.cluster import JobLimits
-from artangram.core.scheduling.policies.base import Hindrance
+from artangram.core.scheduling.policies.base import WaitReason
 from artangram.core.scheduling.pools.slots import Slots
 
 NO_LIMITS: Mapping[JobId, JobLimits] = MappingProxyType({})
@@ -103,14 +103,14 @@ def limited(
     what: str,
     free: int,
     ahead: int,
-) -> Hindrance:
+) -> WaitReason:
     """The limits of jobs keep an action of `job`, which has `most` if any, from having `units`."""
     because = f"job {job} has its maximum of {most} {what}"
     starts_when = f"{units} of the {what} of {job} are given back; {ahead} actions go first"
     if most is None:
         because = f"the {what} that are free are kept for the minimum of another job"
         starts_when = f"more than the minimums of other jobs is free; {ahead} actions go first"
-    return Hindrance(
+    return WaitReason(
         resource=resource,
         needed=units,
         free=free,

@@ -1,6 +1,6 @@
 """Why an action waits for cores of a node, in words: its lane's part of `explain`."""
 
-from artangram.core.scheduling.policies.base import Hindrance, Ticket
+from artangram.core.scheduling.policies.base import Ticket, WaitReason
 from artangram.core.scheduling.policies.jobunits import limited
 from artangram.core.scheduling.policies.ranking import CoreUse
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -8,14 +8,14 @@ from artangram.core.scheduling.pools.cpu import CpuNode
 
 def short_of_cores(
     ticket: Ticket, node: CpuNode, use: CoreUse, *, room: int, ahead: int, now: float
-) -> Hindrance:
+) -> WaitReason:
     """Why `ticket` has no cores, when `room` could be had and `ahead` others go first."""
     resource, needed, free, job = node.resource, ticket.form.amounts[0], node.free, ticket.job
     if not use.is_within(job, needed):
         most, what = use.bounds.of(job)
         return limited(resource, needed, job, most=most, what=what, free=free, ahead=ahead)
     is_ahead = use.is_ahead(job, now)
-    return Hindrance(
+    return WaitReason(
         resource=resource,
         needed=needed,
         free=free,

@@ -16,7 +16,7 @@ from artangram.dashboard.source import Answered, problem_answer
 PATIENCE_S = 10.0
 
 
-class ServiceBehind:
+class RemoteCluster:
     """A service at a URL, asked through `session`, which has its token."""
 
     def __init__(self, session: aiohttp.ClientSession, path: str, *, run: str) -> None:

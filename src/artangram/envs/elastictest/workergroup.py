@@ -1,4 +1,4 @@
-"""The worker processes, as the conductor sees them.
+"""The worker processes, as the controller sees them.
 
 - `hire` forks one; `look` tells what they sent and which died, after at most the time given.
 - Every worker hired ends through `look` as dead or through `close`; no process is left.
@@ -20,14 +20,14 @@ import pytest
 
 from .channel import DONE, FINISH, RUN, Frame, WorkerChannel, pair
 from .process import described, die_with
-from .work import Portion, SuiteChunk
+from .work import SuiteChunk, TestPortion
 from .worker import serve
 
 LAST_WORDS_BYTES = 1 << 16
 MACHINERY = ("/_pytest/", "/pluggy/", "<frozen runpy>", os.path.dirname(__file__))
 
 
-class Hand:
+class WorkerSlot:
     """One worker: what it holds, what it runs."""
 
     def __init__(self, number: int, *, pid: int, channel: WorkerChannel, crash: int) -> None:
@@ -47,7 +47,7 @@ class Hand:
     def __repr__(self) -> str:
         return f"<Hand {self.number}: pid {self.pid}, {len(self.running)} tests running>"
 
-    def hand(self, portion: Portion) -> None:
+    def hand(self, portion: TestPortion) -> None:
         if not self.running:
             self.began_at = time.monotonic()
         self.running.extend(portion.tests)
@@ -74,35 +74,35 @@ class Hand:
         os.close(self._crash)
 
 
-class Dead(NamedTuple):
+class WorkerDeath(NamedTuple):
     """How a worker ended, and where Python was then, if it could still say so."""
 
     how: str
 
 
-class Crew:
+class WorkerGroup:
     """All workers of one run."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
         self._poll = select.poll()
-        self._by_fd: dict[int, Hand] = {}
+        self._by_fd: dict[int, WorkerSlot] = {}
         self._hired = 0
 
     def __repr__(self) -> str:
-        return f"<Crew of {len(self._by_fd)}>"
+        return f"<WorkerGroup of {len(self._by_fd)}>"
 
     @property
-    def hands(self) -> list[Hand]:
+    def hands(self) -> list[WorkerSlot]:
         return list(self._by_fd.values())
 
-    def hire(self) -> Hand:
+    def hire(self) -> WorkerSlot:
         """Fork a worker. Raises `OSError` when the machine has no room for it."""
         ours, theirs = pair()
         crash = os.memfd_create("last-words")
         sys.stdout.flush()
         sys.stderr.flush()
-        conductor = os.getpid()
+        controller = os.getpid()
         with warnings.catch_warnings():
             # Native threads of numpy and friends look after themselves when forked.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -114,22 +114,22 @@ class Crew:
                 os.close(crash)
                 raise
         if pid == 0:
-            die_with(conductor)
+            die_with(controller)
             ours.close()
             for hand in self.hands:
                 hand.release()
             serve(self._session, theirs, number=self._hired, crash=crash)
         theirs.close()
-        hand = Hand(self._hired, pid=pid, channel=ours, crash=crash)
+        hand = WorkerSlot(self._hired, pid=pid, channel=ours, crash=crash)
         self._hired += 1
         self._by_fd[ours.fileno()] = hand
         self._poll.register(ours.fileno(), select.POLLIN)
         return hand
 
-    def look(self, timeout_s: float) -> list[tuple[Hand, Frame | Dead]]:
+    def look(self, timeout_s: float) -> list[tuple[WorkerSlot, Frame | WorkerDeath]]:
         """What happened, each worker's own in order. A death comes after all it said."""
         ready = {fd for fd, _ in self._poll.poll(timeout_s * 1000)}
-        seen: list[tuple[Hand, Frame | Dead]] = []
+        seen: list[tuple[WorkerSlot, Frame | WorkerDeath]] = []
         for fd, hand in list(self._by_fd.items()):
             # Ask which died before the last frames are read, so that none comes after.
             status = self._ended(hand)
@@ -138,7 +138,9 @@ class Crew:
                 hand.is_done |= any(frame.kind == DONE for frame in frames)
                 seen += [(hand, frame) for frame in frames]
             if status is not None:
-                seen.append((hand, Dead(f"{described(status)}\n{hand.last_words()}".rstrip())))
+                seen.append(
+                    (hand, WorkerDeath(f"{described(status)}\n{hand.last_words()}".rstrip()))
+                )
                 self._forget(hand)
             elif fd in ready and hand.channel.is_closed:
                 self._poll.unregister(fd)  # it would be ready for ever
@@ -151,11 +153,11 @@ class Crew:
             os.waitpid(hand.pid, 0)
             self._forget(hand)
 
-    def _ended(self, hand: Hand) -> int | None:
+    def _ended(self, hand: WorkerSlot) -> int | None:
         pid, status = os.waitpid(hand.pid, os.WNOHANG)
         return status if pid else None
 
-    def _forget(self, hand: Hand) -> None:
+    def _forget(self, hand: WorkerSlot) -> None:
         fd = hand.channel.fileno()
         with contextlib.suppress(KeyError):
             self._poll.unregister(fd)

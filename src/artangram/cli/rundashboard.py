@@ -24,7 +24,7 @@ DashboardPort = Annotated[
 NoDashboard = Annotated[bool, typer.Option("--no-dashboard", help="Serve no dashboard.")]
 
 
-class LookedAt(NamedTuple):
+class RunDashboard(NamedTuple):
     """Where a run serves its dashboard, and which service it uses, if it has no own cluster."""
 
     port: int = 0
@@ -39,7 +39,7 @@ async def looked_at(
     place: Path,
     console: Console,
     *,
-    wanted: LookedAt | None,
+    wanted: RunDashboard | None,
 ) -> AsyncIterator[None]:
     """Serve the run's dashboard while the block lasts, and print the link to it; none unasked."""
     if wanted is None:

@@ -8,30 +8,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artangram.envs.elastictest.channel import DONE, ENDED, FAILED, LATE, READY, STOPPED, Frame
-from artangram.envs.elastictest.conductor import MAX_STILLBORN, Conductor, Options
-from artangram.envs.elastictest.crew import Dead, Hand
+from artangram.envs.elastictest.controller import MAX_STILLBORN, Options, SuiteController
 from artangram.envs.elastictest.work import SuiteDurations, SuiteQueue, Trait, chunked
+from artangram.envs.elastictest.workergroup import WorkerDeath, WorkerSlot
 
 
-class FakeHand(Hand):
-    """Keeps what it is told and does it when the crew lets it."""
+class FakeHand(WorkerSlot):
+    """Keeps what it is told and does it when the group lets it."""
 
-    def __init__(self, number: int, crew: "ScriptedCrew") -> None:
+    def __init__(self, number: int, group: "ScriptedGroup") -> None:
         super().__init__(number, pid=0, channel=None, crash=0)  # type: ignore[arg-type]
         self.inbox: list[int] = []
         self.finishing = False
-        self._crew = crew
+        self._group = group
 
     def hand(self, portion):
         self.running.extend(portion.tests)
         self.inbox.extend(portion.tests)
-        self._crew.busy_at_handing.append(sum(bool(h.running) for h in self._crew.hands))
+        self._group.busy_at_handing.append(sum(bool(h.running) for h in self._group.hands))
 
     def finish(self):
         self.finishing = True
 
 
-class ScriptedCrew:
+class ScriptedGroup:
     """Workers that make one step per look: `fate(hand)` says what happens to each."""
 
     def __init__(self, fate) -> None:
@@ -53,11 +53,11 @@ class ScriptedCrew:
         if hand.finishing:
             hand.is_done = what != "dies"
             self.hands.remove(hand)
-            return [(hand, Frame(DONE, 0, b"null"))] * hand.is_done + [(hand, Dead("gone"))]
+            return [(hand, Frame(DONE, 0, b"null"))] * hand.is_done + [(hand, WorkerDeath("gone"))]
         if what in ("dies", "stillborn"):
             self.hands.remove(hand)
             hand.is_ready = what == "dies"
-            return [(hand, Dead("signal SIGKILL ended it"))]
+            return [(hand, WorkerDeath("signal SIGKILL ended it"))]
         if hand.inbox and what in ("passes", "fails"):
             kind = ENDED if what == "passes" else FAILED
             ready = (hand, Frame(READY, 0, b"null"))
@@ -101,10 +101,12 @@ def a_run(num_tests, fate, *, cores=lambda: 2, workers=8, whole=(), each_s=None)
     traits = [Trait("a.py", ("shared",) if n in whole else ()) for n in range(num_tests)]
     known = {} if each_s is None else dict.fromkeys(range(num_tests), each_s)
     beliefs = SuiteDurations(["a.py"] * num_tests, known)
-    crew, ears = ScriptedCrew(fate), Ears()
+    group, ears = ScriptedGroup(fate), Ears()
     work = SuiteQueue(chunked(traits, beliefs, workers=workers), beliefs)
-    conductor = Conductor(crew, work, audience=ears, cores=cores, options=Options(workers=workers))
-    return conductor, crew, ears
+    controller = SuiteController(
+        group, work, audience=ears, cores=cores, options=Options(workers=workers)
+    )
+    return controller, group, ears
 
 
 @settings(max_examples=60)
@@ -123,13 +125,13 @@ def test_each_test_ends_once_and_new_work_never_outnumbers_the_cores(
 
     def usable():
         nonlocal width
-        assert all(busy <= width for busy in crew.busy_at_handing)
-        crew.busy_at_handing.clear()
+        assert all(busy <= width for busy in group.busy_at_handing)
+        group.busy_at_handing.clear()
         width = max(1, min(5, cores[next(looks) // 5 % len(cores)]))
         return width
 
     fates = ["passes"] * 5 + ["fails", "waits", "dies"]
-    conductor, crew, ears = a_run(
+    controller, group, ears = a_run(
         num_tests,
         lambda _hand: choices.choice(fates),
         cores=usable,
@@ -137,107 +139,107 @@ def test_each_test_ends_once_and_new_work_never_outnumbers_the_cores(
         whole=range(num_whole),
         each_s=each_s,
     )
-    conductor.run()
+    controller.run()
     finished = [t for t in ears.crashed if t not in ears.ended]
     assert Counter(ears.ended + finished) == Counter(range(num_tests))
-    assert not crew.hands
+    assert not group.hands
 
 
 def test_a_surplus_worker_sleeps_with_what_it_holds_and_goes_on_with_it():
     cores = [2]
-    conductor, crew, ears = a_run(
+    controller, group, ears = a_run(
         12, lambda _hand: "passes", cores=lambda: cores[0], whole=range(6), workers=2
     )
     seen: list[tuple[int, ...]] = []
-    look = crew.look
+    look = group.look
 
     def watched(timeout_s):
         cores[0] = 1 if 2 <= len(seen) < 6 else 2
-        seen.append(tuple(h.number for h in crew.hands if h.running))
+        seen.append(tuple(h.number for h in group.hands if h.running))
         return look(timeout_s)
 
-    crew.look = watched
-    conductor.run()
+    group.look = watched
+    controller.run()
     assert seen[:2] == [(0, 1), (0, 1)]
     assert all(len(busy) == 1 for busy in seen[3:6])
     assert (0, 1) in seen[6:]
-    assert crew.hired == 2
+    assert group.hired == 2
     assert sorted(ears.ended) == list(range(12))
     assert [t for t in ears.ended if t < 6] == list(range(6))
     assert ears.widths == [2, 1, 2]
 
 
 def test_workers_are_made_only_when_there_are_cores_for_them():
-    conductor, crew, ears = a_run(9, lambda _hand: "passes", cores=lambda: 1)
-    conductor.run()
-    assert (crew.hired, len(ears.ended)) == (1, 9)
+    controller, group, ears = a_run(9, lambda _hand: "passes", cores=lambda: 1)
+    controller.run()
+    assert (group.hired, len(ears.ended)) == (1, 9)
 
 
 def test_units_bound_the_workers_whatever_the_cores():
-    conductor, crew, _ = a_run(40, lambda _hand: "passes", cores=lambda: 64, workers=3)
-    conductor.run()
-    assert crew.hired == max(crew.busy_at_handing) == 3
+    controller, group, _ = a_run(40, lambda _hand: "passes", cores=lambda: 64, workers=3)
+    controller.run()
+    assert group.hired == max(group.busy_at_handing) == 3
 
 
 def test_workers_that_die_before_they_are_ready_cost_no_test_and_end_the_run_at_last():
-    conductor, crew, ears = a_run(4, lambda _hand: "stillborn")
+    controller, group, ears = a_run(4, lambda _hand: "stillborn")
     with pytest.raises(RuntimeError, match="before they run anything"):
-        conductor.run()
-    assert crew.hired >= MAX_STILLBORN
+        controller.run()
+    assert group.hired >= MAX_STILLBORN
     assert ears.crashed == []
 
 
 def test_one_stillborn_worker_is_replaced():
-    conductor, _, ears = a_run(4, lambda hand: "passes" if hand.number else "stillborn")
-    conductor.run()
+    controller, _, ears = a_run(4, lambda hand: "passes" if hand.number else "stillborn")
+    controller.run()
     assert (sorted(ears.ended), ears.crashed) == ([0, 1, 2, 3], [])
 
 
 def test_a_machine_without_room_for_a_second_worker_uses_one():
-    conductor, crew, ears = a_run(4, lambda _hand: "passes")
-    hire = crew.hire
+    controller, group, ears = a_run(4, lambda _hand: "passes")
+    hire = group.hire
 
     def full():
-        if crew.hands:
+        if group.hands:
             raise BlockingIOError("no room")
         return hire()
 
-    crew.hire = full
-    conductor.run()
+    group.hire = full
+    controller.run()
     assert sorted(ears.ended) == [0, 1, 2, 3]
     assert ears.notes == ["no room for more than 1 workers: no room"]
 
 
 def test_a_wish_to_stop_ends_the_test_that_runs_and_begins_no_other():
-    conductor, crew, ears = a_run(9, lambda _hand: "passes", cores=lambda: 1, whole=range(9))
-    look = crew.look
+    controller, group, ears = a_run(9, lambda _hand: "passes", cores=lambda: 1, whole=range(9))
+    look = group.look
 
     def wishing(timeout_s):
-        hand = crew.hands[0]
+        hand = group.hands[0]
         stop = [] if hand.finishing else [(hand, Frame(STOPPED, 0, b"{}"))]
         return stop + look(timeout_s)
 
-    crew.look = wishing
-    conductor.run()
+    group.look = wishing
+    controller.run()
     assert ears.ended == [0]
 
 
 def test_a_late_report_belongs_to_a_test_that_has_ended():
-    conductor, crew, ears = a_run(1, lambda _hand: "passes")
-    look = crew.look
+    controller, group, ears = a_run(1, lambda _hand: "passes")
+    look = group.look
 
     def late(timeout_s):
-        hand = crew.hands[0]
+        hand = group.hands[0]
         return ([(hand, Frame(LATE, 0, b"[]"))] if hand.finishing else []) + look(timeout_s)
 
-    crew.look = late
-    conductor.run()
+    group.look = late
+    controller.run()
     assert (ears.ended, ears.late) == ([0], [0])
 
 
 def test_dying_in_the_last_tear_down_is_told_of_the_last_test():
-    conductor, _, ears = a_run(2, lambda hand: "dies" if hand.finishing else "passes")
-    conductor.run()
+    controller, _, ears = a_run(2, lambda hand: "dies" if hand.finishing else "passes")
+    controller.run()
     assert sorted(ears.ended) == [0, 1]
     assert set(ears.crashed) <= {0, 1}
     assert ears.crashed

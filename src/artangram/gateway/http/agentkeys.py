@@ -14,7 +14,7 @@ from artangram.gateway.gateway import ContextFull
 from artangram.gateway.session import Session
 
 
-class Visitor:
+class KeyHolder:
     """An agent that may use the model."""
 
     def __init__(self, session: Session, before_turn: Callable[[], Awaitable[None]]) -> None:
@@ -38,11 +38,11 @@ class Visitor:
             raise
 
 
-class Visitors:
+class AgentKeys:
     """See the module."""
 
     def __init__(self) -> None:
-        self._by_key: dict[str, Visitor] = {}
+        self._by_key: dict[str, KeyHolder] = {}
         self._opened: WeakValueDictionary[str, Session] = WeakValueDictionary()
         """The gateway holds them until they are closed."""
 
@@ -52,12 +52,12 @@ class Visitors:
     @contextmanager
     def admitted(
         self, session: Session, *, before_turn: Callable[[], Awaitable[None]]
-    ) -> Iterator[tuple[str, Visitor]]:
-        """A key and the visitor that it stands for, while the block lasts."""
-        key, visitor = _a_key(), Visitor(session, before_turn)
-        self._by_key[key] = visitor
+    ) -> Iterator[tuple[str, KeyHolder]]:
+        """A key and its holder, while the block lasts."""
+        key, holder = _a_key(), KeyHolder(session, before_turn)
+        self._by_key[key] = holder
         try:
-            yield key, visitor
+            yield key, holder
         finally:
             del self._by_key[key]
 
@@ -67,13 +67,13 @@ class Visitors:
         self._opened[key] = session
         return key
 
-    def of(self, headers: Mapping[str, str]) -> Visitor | None:
-        """The visitor whose key the headers of a request carry."""
+    def of(self, headers: Mapping[str, str]) -> KeyHolder | None:
+        """The holder of the key that the headers of a request carry."""
         given = headers.get("authorization", "").removeprefix("Bearer ")
         key = given or headers.get("x-api-key", "")
         # 192 random bits: what a lookup reveals by its time helps no caller to guess one.
         if (session := self._opened.get(key)) is not None:
-            return Visitor(session, _at_once)
+            return KeyHolder(session, _at_once)
         return self._by_key.get(key)
 
 

@@ -5,7 +5,7 @@
   back they go on first. So processes outnumber cores for one portion at most.
 - A worker in the last of some short tests gets its next portion before it has to ask for it.
 - A worker that dies fails the test it was running and nothing else; its other tests go to another.
-- Says what happened to an `Audience`, in this process and one thing at a time; prints nothing.
+- Says what happened to an `SuiteListener`, in this process and one thing at a time; prints nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from .channel import ENDED, FAILED, LATE, READY, STOPPED, WARNED, Frame
-from .crew import Crew, Dead, Hand
 from .work import SuiteChunk, SuiteQueue
+from .workergroup import WorkerDeath, WorkerGroup, WorkerSlot
 
 LOOK_S = 0.05
 """So late a change of cores may be noticed while no portion ends."""
@@ -30,7 +30,7 @@ MAX_STILLBORN = 3
 """The most workers in a row that may die before they are ready."""
 
 
-class Audience(Protocol):
+class SuiteListener(Protocol):
     """Hears what happens."""
 
     @property
@@ -58,19 +58,19 @@ class Options(NamedTuple):
     test_timeout_s: float = 0.0
 
 
-class Conductor:
+class SuiteController:
     """One run of one suite."""
 
     def __init__(
         self,
-        crew: Crew,
+        workers: WorkerGroup,
         work: SuiteQueue,
         *,
-        audience: Audience,
+        audience: SuiteListener,
         cores: Callable[[], int],
         options: Options,
     ) -> None:
-        self._crew = crew
+        self._workers = workers
         self._work = work
         self._audience = audience
         self._cores = cores
@@ -84,15 +84,15 @@ class Conductor:
         try:
             self._staff()
             while self._busy():
-                self._handle(self._crew.look(LOOK_S))
+                self._handle(self._workers.look(LOOK_S))
                 self._check_time()
                 self._staff()
             self._finish()
         finally:
-            self._crew.close()
+            self._workers.close()
 
-    def _busy(self) -> list[Hand]:
-        return [hand for hand in self._crew.hands if hand.running]
+    def _busy(self) -> list[WorkerSlot]:
+        return [hand for hand in self._workers.hands if hand.running]
 
     def _free(self) -> int:
         """How many more workers could be busy on the cores there are now; negative if too many."""
@@ -112,9 +112,9 @@ class Conductor:
             hand.hand(self._work.portion(hand.chunk))
             free -= 1
 
-    def _next_hand(self) -> Hand | None:
+    def _next_hand(self) -> WorkerSlot | None:
         """A worker with something to do: first those that hold a chunk, then others, then new."""
-        resting = [hand for hand in self._crew.hands if not hand.running]
+        resting = [hand for hand in self._workers.hands if not hand.running]
         resting.sort(key=lambda hand: hand.began_at, reverse=True)
         for hand in resting:
             if hand.chunk is not None and hand.chunk.tests:
@@ -130,23 +130,23 @@ class Conductor:
         return free
 
     def _held(self) -> Iterator[SuiteChunk]:
-        return (hand.chunk for hand in self._crew.hands if hand.chunk is not None)
+        return (hand.chunk for hand in self._workers.hands if hand.chunk is not None)
 
-    def _hire(self) -> Hand | None:
-        if len(self._crew.hands) >= self._limit:
+    def _hire(self) -> WorkerSlot | None:
+        if len(self._workers.hands) >= self._limit:
             return None
         try:
-            return self._crew.hire()
+            return self._workers.hire()
         except OSError as problem:
-            if not self._crew.hands:
+            if not self._workers.hands:
                 raise
-            self._limit = len(self._crew.hands)
+            self._limit = len(self._workers.hands)
             self._audience.on_note(f"no room for more than {self._limit} workers: {problem}")
             return None
 
-    def _handle(self, seen: list[tuple[Hand, Frame | Dead]]) -> None:
+    def _handle(self, seen: list[tuple[WorkerSlot, Frame | WorkerDeath]]) -> None:
         for hand, what in seen:
-            if isinstance(what, Dead):
+            if isinstance(what, WorkerDeath):
                 self._on_death(hand, what)
             elif what.kind in (ENDED, FAILED):
                 self._on_ended(hand, what)
@@ -162,7 +162,7 @@ class Conductor:
                 hand.running = deque([hand.running[0]] if hand.running else [])
                 self._audience.on_stop(what.value())
 
-    def _on_ended(self, hand: Hand, frame: Frame) -> None:
+    def _on_ended(self, hand: WorkerSlot, frame: Frame) -> None:
         assert hand.running[0] == frame.number, f"{hand} ran {frame.number} out of turn"
         hand.last = hand.running.popleft()
         hand.began_at = time.monotonic()
@@ -172,13 +172,13 @@ class Conductor:
             self._staff()
         self._audience.on_reports(frame.number, frame.value(), is_over=True)
 
-    def _top_up(self, hand: Hand) -> None:
+    def _top_up(self, hand: WorkerSlot) -> None:
         if len(hand.running) != 1 or not hand.chunk or self._audience.wants_to_stop:
             return
         if self._work.is_short(hand.running[0], hand.chunk) and self._free() >= 0:
             hand.hand(self._work.portion(hand.chunk))
 
-    def _on_death(self, hand: Hand, death: Dead) -> None:
+    def _on_death(self, hand: WorkerSlot, death: WorkerDeath) -> None:
         if hand.is_done:
             return
         if not hand.is_ready:
@@ -195,7 +195,7 @@ class Conductor:
             hand.chunk.tests.extendleft(reversed(hand.running))
             self._work.put_back(hand.chunk)
 
-    def _on_stillborn(self, death: Dead) -> None:
+    def _on_stillborn(self, death: WorkerDeath) -> None:
         self._stillborn += 1
         if self._stillborn >= MAX_STILLBORN:
             raise RuntimeError(f"workers die before they run anything: {death.how}")
@@ -215,22 +215,22 @@ class Conductor:
 
     def _finish(self) -> None:
         """Let all workers tear down what their tests shared."""
-        for hand in self._crew.hands:
+        for hand in self._workers.hands:
             hand.finish()
         deadline = time.monotonic() + FINISH_GRACE_S
-        while self._crew.hands and time.monotonic() < deadline:
-            seen = self._crew.look(0.002)
+        while self._workers.hands and time.monotonic() < deadline:
+            seen = self._workers.look(0.002)
             if seen:
                 deadline = time.monotonic() + FINISH_GRACE_S
             for hand, what in seen:
-                if isinstance(what, Dead):
+                if isinstance(what, WorkerDeath):
                     self._on_unfinished(hand, what.how)
                 else:
                     self._handle([(hand, what)])
-        for hand in self._crew.hands:
+        for hand in self._workers.hands:
             self._on_unfinished(hand, f"it did not end within {FINISH_GRACE_S:g} s")
 
-    def _on_unfinished(self, hand: Hand, how: str) -> None:
+    def _on_unfinished(self, hand: WorkerSlot, how: str) -> None:
         if not hand.is_done and hand.last is not None:
             text = f"tearing down what it shared with others failed: {how}"
             self._audience.on_crash(hand.last, text, duration_s=0.0)
