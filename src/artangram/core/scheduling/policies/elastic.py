@@ -13,7 +13,7 @@
 from artangram.core.ids import JobId
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.policies import ranking
-from artangram.core.scheduling.policies.base import CpuLane, WaitReason, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.base import CpuLane, LaneContext, State, Ticket, WaitReason
 from artangram.core.scheduling.policies.candidates import (
     Candidates,
     Crowd,
@@ -68,14 +68,16 @@ class ElasticLane(CpuLane):
         self._num_waiting = 0
         self._next_pass = 0.0
         self._last_pass = 0.0
-        #: Cores that no running action could use at the last division.
-        self._num_unused = 0
+        self._num_unused = 0  # Cores that no running action could use at the last division.
         #: Before that time, ranks are what they were when the lane last looked.
         self._next_look = 0.0
         #: Is it worth asking again whether the first elastic candidate may start?
         self._ask_elastic = True
         self._refused_rank = 0.0
         self._crowd = Crowd()
+        #: Resumed in this dispatch. They are not preempted in it: by rank and by share, three jobs
+        #: can preempt each other in a circle.
+        self._resumed: set[Ticket] = set()
 
     def push(self, ticket: Ticket, now: float) -> None:
         ranking.enter(ticket)
@@ -99,12 +101,9 @@ class ElasticLane(CpuLane):
         return self._num_waiting
 
     def overdue(self, now: float) -> Ticket | None:
-        late = (self._rigid.overdue(now), self._elastic.overdue(now))
-        return min(
-            (ticket for ticket in late if ticket is not None),
-            key=lambda ticket: (ticket.key, ticket.seq),
-            default=None,
-        )
+        both = (self._rigid.overdue(now), self._elastic.overdue(now))
+        late = [ticket for ticket in both if ticket is not None]
+        return min(late, key=lambda ticket: (ticket.key, ticket.seq), default=None)
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)
@@ -142,6 +141,7 @@ class ElasticLane(CpuLane):
         self._ask_elastic = True
 
     def dispatch(self, now: float) -> None:
+        self._resumed.clear()
         if self._elastic.is_reranked:
             self._elastic.is_reranked, self._ask_elastic = False, True
         if now >= self._next_look and (self._rigid.size or self._elastic.size):
@@ -229,6 +229,8 @@ class ElasticLane(CpuLane):
         for other in self._running.last_first():
             if other.rank <= firm and now < ticket.key and not is_behind:
                 return None  # Nor do those with smaller ranks give way.
+            if other in self._resumed:
+                continue
             if ranking.gives_way(other, ticket, self._use.pool, firm=firm, now=now):
                 giving.append(other)
                 lacking -= other.form.amounts[0]
@@ -264,6 +266,7 @@ class ElasticLane(CpuLane):
         else:
             self._squeeze(ticket.form.amounts[0], now)
             self._running.add(ticket)
+            self._resumed.add(ticket)
             self._resize(ticket, ticket.form.amounts[0], now)
 
     def _start(self, ticket: Ticket, now: float) -> None:
