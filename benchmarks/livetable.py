@@ -98,12 +98,11 @@ def ray(figures: Any) -> Iterator[Row]:
 
 def quickstart(figures: Any) -> Iterator[Row]:
     alone, on_ray = figures["alone"], figures["on_ray"]
-    rise = on_ray["last"] - on_ray["first"]
     yield Row(
-        f"The reward of the quick start's task rises by **{rise:.2f}** in {figures['steps']} steps "
-        "on three hosts with Ray, one of which loses power; on one machine by "
-        f"{alone['last'] - alone['first']:.2f}",
-        at_least(rise, 0.25, ""),
+        f"The quick start's task ends at a reward of **{on_ray['last']:.2f}** after "
+        f"{figures['steps']} steps on three hosts with Ray, one of which loses power; on one "
+        f"machine at {alone['last']:.2f}",
+        at_least(on_ray["last"], 0.85, ""),
     )
     elsewhere = sum(
         count for host, count in figures["failed_by_host"].items() if host != figures["lost_host"]

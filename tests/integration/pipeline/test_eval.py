@@ -44,10 +44,10 @@ def found(home, *argv):
 def test_the_newest_checkpoint_is_better_than_what_the_run_began_with(home):
     trained = found(home, "--problems", "200")
     began = found(home, "--problems", "200", "--model", "models/guessing")
-    assert trained["model"] == "out/guessing/checkpoints/step-00000030"
+    assert trained["model"] == "out/guessing/checkpoints/step-00000050"
     assert trained["found"]["problems"] == began["found"]["problems"] == 200
-    # A few minutes' training; that it learns more is the demo's to show.
-    assert trained["found"]["success"] > began["found"]["success"] + 0.1
+    # Twelve seeds ended above 0.9; without learning it stays near a quarter.
+    assert trained["found"]["success"] > 0.75 > began["found"]["success"] + 0.3
     assert 0 < trained["found"]["errors"]["guessing"] < 0.05
 
 
@@ -68,7 +68,7 @@ def test_a_run_without_checkpoints_is_asked_as_it_would_begin(home):
 
 def test_a_run_that_is_over_says_so(home):
     done = artangram(home, "train", "guessing.yaml", "--resume")
-    wanted = "out/guessing: all of its 30 steps are made; raise `steps` to go on"
+    wanted = "out/guessing: all of its 50 steps are made; raise `steps` to go on"
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, wanted), done.stderr
 
 

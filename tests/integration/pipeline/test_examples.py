@@ -54,11 +54,11 @@ def test_the_student_comes_closer_to_its_teachers(home):
 
 def test_an_environment_of_ones_own_is_planned_trained_and_resumed(warm_home):
     text = (warm_home / "guessing.yaml").read_text()
-    (warm_home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 2"))
+    (warm_home / "guessing.yaml").write_text(text.replace("steps: 50", "steps: 2"))
     assert "180" not in (plan := artangram(warm_home, "train", "guessing.yaml", "--print-plan"))
-    assert "12 problems" in plan
+    assert "24 problems" in plan
     assert "step 2/2" in artangram(warm_home, "train", "guessing.yaml")
-    (warm_home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 3"))
+    (warm_home / "guessing.yaml").write_text(text.replace("steps: 50", "steps: 3"))
     resumed = artangram(warm_home, "train", "guessing.yaml", "--resume")
     assert "step 3/3" in resumed
     assert "step 2/3" not in resumed

@@ -89,8 +89,7 @@ async def test_a_run_ends_when_it_has_reached_its_goal(tmp_path):
 
 
 def test_a_run_from_a_file_is_killed_resumed_and_ends_early(warm_examples, tmp_path):
-    text = (warm_examples / "guessing.yaml").read_text().replace("steps: 30", "steps: 90")
-    text = text.replace("epochs: 4", "epochs: 4, entropy: 0.02")
+    text = (warm_examples / "guessing.yaml").read_text().replace("steps: 50", "steps: 90")
     text += "checkpoint_every: 1\neval: {every: 1, problems: 16, patience: 3}\n"
     file = warm_examples / "examined.yaml"
     file.write_text(text.replace("name: guessing", "name: examined"))
