@@ -26,7 +26,8 @@ GROUPS = {
     "between one_of",
     "Results": "ActionResult FileStat ShellResult Outcome ActionRecord CommandResult Output "
     "ApiAnswer ClusterStatus Explanation",
-    "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot SnapshotInfo Limits",
+    "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot SnapshotInfo "
+    "Limits",
     "What a cluster offers": "function Service ApiSpec JobLimits",
     "Errors": "BadInput CallFailed InfraFailed Unreachable Refused Overloaded Draining Broken "
     "SandboxError SandboxGone ShellEnded",
