@@ -15,14 +15,16 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from artangram.core.errors import BadInput
+
 CAN_MAKE_HOSTS = os.geteuid() == 0 and all(map(shutil.which, ("ip", "unshare")))
 WHY_NOT = "needs root, iproute2 and util-linux"
 
 _cables = count(1)
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 
 def environ(**more: str) -> dict[str, str]:
@@ -154,6 +156,7 @@ def some_hosts(count: int, *, net: int = 77) -> Iterator[list[Host]]:
     """
     bridge = f"artbr{net}"
     hosts: list[Host] = []
+    _remove_leftovers(f"art{net}host", bridge)
     try:
         _ip("link", "add", bridge, "type", "bridge")
         _ip("addr", "add", f"10.{net}.0.254/24", "dev", bridge)
@@ -166,3 +169,15 @@ def some_hosts(count: int, *, net: int = 77) -> Iterator[list[Host]]:
             host.remove()
         with suppress(subprocess.CalledProcessError):
             _ip("link", "del", bridge)
+
+
+def _remove_leftovers(prefix: str, bridge: str) -> None:
+    """Remove the network that a killed run left. Raises `BadInput` if one that lives uses it."""
+    found = _ip("netns", "list").split()
+    for name in (word for word in found if word.startswith(prefix)):
+        if pids := _ip("netns", "pids", name).split():
+            problem = f"{name} is used by process {pids[0]}"
+            raise BadInput("net", problem, "end the other run first")
+        _ip("netns", "del", name)
+    if Path("/sys/class/net", bridge).exists():
+        _ip("link", "del", bridge)
