@@ -184,7 +184,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "one slot too many is started": (
         "fcfs",
         instead(FunctionPool, "fits", lambda real: lambda pool, n, now: real(pool, n - 1, now)),
-        "above its ceiling",
+        "above its ceiling|empty",  # A call that no node has a slot for.
     ),
     "a chunk is not aligned": (
         "elastic",
