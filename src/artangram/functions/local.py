@@ -26,6 +26,8 @@ from artangram.link import LinkEnded
 
 ATTEMPTS = 3
 """Workers that may die under one call. The scheduler repeats the call beyond that, if it may."""
+PAUSE_S = 0.05
+"""Before a further attempt: a fork server that died is noticed and replaced meanwhile."""
 
 
 class WorkerGone(Exception):
@@ -73,7 +75,9 @@ class LocalFunctions:
         request = WorkerRequest(spec.target, spec.memory_mb, body)
         self.num_calls += 1
         self._budget.earn()
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(attempt * PAUSE_S)
             if self._is_closed:
                 raise InfraFailed(f"{spec.name}: the workers were closed")
             try:
