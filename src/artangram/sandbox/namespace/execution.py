@@ -288,7 +288,7 @@ class Execution:
             ending = error
         if reply.kind == init.NOT_STARTED and self._is_lack_of_the_machine(reply.status):
             ending = SandboxError(f"this machine has no room for more {LACKS[reply.status]}")
-        elif isinstance(ending, CommandResult) and ending.exit_code:
+        elif isinstance(ending, CommandResult) and ending.exit_code and not self._problem:
             ending = self._room.judged(ending)
         self._on_end(self._problem or ending)
 

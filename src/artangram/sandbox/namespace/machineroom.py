@@ -43,7 +43,10 @@ class MachineRoom:
 
     def judged(self, failed: CommandResult) -> CommandResult | SandboxError:
         """How a program failed, or that this machine may be to blame for it."""
-        lack = "" if failed.timed_out else self._lack()
+        try:
+            lack = "" if failed.timed_out else self._lack()
+        except OSError as error:  # This process may be the one that has no file left.
+            return SandboxError(f"it failed while this machine could not be asked why: {error}")
         return SandboxError(f"it failed while this machine ran out of {lack}") if lack else failed
 
     def _lack(self) -> str:
