@@ -205,7 +205,7 @@ async def greedy(problem: dict[str, Any], llm: ModelAccess, client: Any) -> floa
 
 
 async def test_what_training_could_not_score_is_refused_unless_the_run_replaces_it():
-    assert "top_p: 0.5 cannot be trained on" in await failure_of(task(greedy))
+    assert "temperature: 0 cannot be trained on" in await failure_of(task(greedy))
     batch = await batch_of(task(greedy, samples_as_run=True), temperature=0.7)
     heat = {one.temperature for t in batch.trajectories for one in t.segments if one.is_sampled}
     assert heat == {0.7}
